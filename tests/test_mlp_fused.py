@@ -175,15 +175,24 @@ def test_packed_parameters_come_back(rng, choice):
         np.testing.assert_array_equal(a, b)
 
 
-def test_refused_for_local_memory(queue, rng):
-    with pytest.raises(FusedRefused, match="bytes of local memory"):
-        Problem(rng, ODD, 3, 1).model(queue, 0.1, choices=(Choice(tile=1 << 16),))
-
-
-def test_refused_where_the_kernel_does_not_compile(queue, rng, monkeypatch):
-    monkeypatch.setenv("PYOPENCL_BUILD_OPTIONS", "-Dtrain=2")
-    with pytest.raises(FusedRefused, match="compiler refuses"):
-        Problem(rng, ODD, 3, 1).model(queue, 0.1)
+@pytest.mark.parametrize(
+    ("why", "sizes", "choices"),
+    [
+        ("no hidden layer", (4, 3), ()),
+        ("more than 64", (4, 5, 65), ()),
+        ("bytes of local memory", ODD, (Choice(tile=1 << 16),)),
+        ("compiler refuses", ODD, ()),
+        ("queue in order would do", ODD, ()),
+    ],
+)
+def test_refused_with_the_reason(queue, rng, monkeypatch, why, sizes, choices):
+    if why == "compiler refuses":
+        monkeypatch.setenv("PYOPENCL_BUILD_OPTIONS", "-Dtrain=2")
+    if why == "queue in order would do":
+        kind = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+        queue = cl.CommandQueue(queue.context, properties=kind)
+    with pytest.raises(FusedRefused, match=why):
+        Problem(rng, sizes, 3, 1).model(queue, 0.1, choices=choices)
 
 
 @pytest.mark.usefixtures("few_cores")
@@ -247,20 +256,6 @@ def test_first_choice_for_nvidia_fits(hidden, stage, hold, groups):
 def test_no_asynchronous_copies_before_capability_8():
     layouts = fused.layouts_for(Nvidia((7, 5)), (16, 16, 4), 4, (), None)
     assert not any(layout.choice.asynchronous for layout in layouts)
-
-
-def test_refused_for_a_queue_out_of_order(queue, rng):
-    kind = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
-    with pytest.raises(FusedRefused, match="queue in order would do"):
-        Problem(rng, ODD, 3, 1).model(cl.CommandQueue(queue.context, properties=kind), 0.1)
-
-
-@pytest.mark.parametrize(
-    ("sizes", "reason"), [((4, 3), "no hidden layer"), ((4, 5, 65), "more than 64")], ids=["flat", "classes"]
-)
-def test_refused_sizes(queue, rng, sizes, reason):
-    with pytest.raises(FusedRefused, match=reason):
-        Problem(rng, sizes, 3, 1).model(queue, 0.1)
 
 
 def test_bad_arguments_are_named(queue, rng):

@@ -22,6 +22,11 @@ MODES = (
 
 
 @pytest.fixture
+def x(rng):
+    return rng.standard_normal((3, K), np.float32)
+
+
+@pytest.fixture
 def weights(rng):
     return pyclmm.quantize(rng.standard_normal((N, K), np.float32), bits=4, group_size=64)
 
@@ -53,13 +58,11 @@ def test_shapes_are_those_of_numpy(rng, weights, shape):
 
 
 @pytest.mark.parametrize("name", ["quantized", "dequantized"])
-def test_a_single_row_is_a_matrix(rng, weights, name):
-    x = rng.standard_normal((3, K), np.float32)
+def test_a_single_row_is_a_matrix(x, weights, name):
     assert right(pyclmm.matmul(x, weights[4:5].T, kernel=name), x, weights[4:5])
 
 
-def test_rows_of_the_weights_are_a_view(rng, weights):
-    x = rng.standard_normal((3, K), np.float32)
+def test_rows_of_the_weights_are_a_view(x, weights):
     part = weights[5:20]
     assert np.shares_memory(part.data, weights.data)
     np.testing.assert_array_equal(
@@ -106,15 +109,13 @@ def test_each_kernel_multiplies_arrays_of_a_device(queue, rng, weights, kernel):
     assert right(pyclmm.matmul(x, on_device[3:30].T, kernel=kernel).get(), x.get(), weights[3:30])
 
 
-def test_reproducible_products_have_the_bits_of_a_chain_over_k(rng, weights):
-    x = rng.standard_normal((3, K), np.float32)
+def test_reproducible_products_have_the_bits_of_a_chain_over_k(x, weights):
     got = pyclmm.matmul(x, weights.T, reproducible=True)
     np.testing.assert_array_equal(got, chain(x, weights.dequantize().T, dtype=np.dtype("f4")))
     np.testing.assert_array_equal(got[1], pyclmm.matmul(x[1], weights.T, reproducible=True))
 
 
-def test_a_plan_takes_weights_of_its_format(rng, weights):
-    x = rng.standard_normal((3, K), np.float32)
+def test_a_plan_takes_weights_of_its_format(rng, x, weights):
     for constant in (False, True):
         plan = pyclmm.Matmul(x, weights.T, constant_b=constant)
         assert right(plan(x, weights.T), x, weights)
@@ -127,17 +128,15 @@ def test_a_plan_takes_weights_of_its_format(rng, weights):
         (weights[2:], f"({K}, {N - 2})"),
         (pyclmm.quantize(np.ones((N, 64), "f4")), f"(64, {N})"),
     ):
-        with pytest.raises(
-            pyclmm.ArgumentError, match=re.escape(f"its shape is {its}, the plan's ({K}, {N})")
-        ):
+        words = re.escape(f"its shape is {its}, the plan's ({K}, {N})")
+        with pytest.raises(pyclmm.ArgumentError, match=words):
             plan(np.ones((3, wrong.shape[1]), "f4"), wrong.T)
     with pytest.raises(pyclmm.ArgumentError, match="the plan is for no quantised weights"):
         pyclmm.Matmul(x, weights.dequantize().T)(x, weights.T)
 
 
-def test_a_call_after_one_with_other_weights_reads_its_own(rng, weights):
+def test_a_call_after_one_with_other_weights_reads_its_own(rng, x, weights):
     """The bytes of two formats may have one shape."""
-    x = rng.standard_normal((3, K), np.float32)
     same = [pyclmm.quantize(weights.dequantize(), mode=mode) for mode in ("q8_0", "q8_0")]
     same[1] = pyclmm.quantize(rng.standard_normal((N, K), np.float32), mode="q8_0")
     for q in (*same, weights, *same, weights):
@@ -189,8 +188,7 @@ def test_einsum_reads_beside_weights_what_it_reads_beside_an_array(tmp_path, rng
 
 
 @pytest.mark.parametrize("term", ["mn", "nm"])
-def test_an_out_of_einsum_that_is_no_array_of_the_axes_is_refused(rng, weights, term):
-    x = rng.standard_normal((3, K), np.float32)
+def test_an_out_of_einsum_that_is_no_array_of_the_axes_is_refused(x, weights, term):
     for out in (3, [[0.0]], (np.zeros((3, N), "f4"),)):
         with pytest.raises(pyclmm.DTypeError, match="out is a"):
             pyclmm.linalg.einsum(f"mk,nk->{term}", x, weights, out=out)
@@ -210,8 +208,7 @@ def test_einsum_refuses_what_is_no_product_along_k(rng, weights, subscripts):
 
 WRONG = [
     (
-        lambda x, q: pyclmm.matmul(q, x),
-        pyclmm.UnsupportedError,
+        lambda x, q: pyclmm.matmul(q, x), pyclmm.UnsupportedError,
         "a is a QuantizedArray, .* one operand of einsum",
     ),
     (pyclmm.matmul, pyclmm.ShapeError, r"matmul\(x, q.T\)"),
@@ -230,43 +227,37 @@ WRONG = [
     ),
     (lambda x, q: pyclmm.matmul(np.float32, q.T), pyclmm.DTypeError, "a is a type"),
     (
-        lambda x, q: pyclmm.linalg.einsum("mk,nk->mn", np.float32, q),
-        pyclmm.DTypeError,
+        lambda x, q: pyclmm.linalg.einsum("mk,nk->mn", np.float32, q), pyclmm.DTypeError,
         r"operands\[0\] is a type",
     ),
     (
-        lambda x, q: pyclmm.linalg.einsum("mk,nk->mn", x, q, out=np.float32),
-        pyclmm.DTypeError,
+        lambda x, q: pyclmm.linalg.einsum("mk,nk->mn", x, q, out=np.float32), pyclmm.DTypeError,
         "out is a type",
     ),
     (lambda x, q: pyclmm.matmul(x.astype("i4"), q.T), pyclmm.DTypeError, r"pass a.astype\(np.float32\)"),
     (
-        lambda x, q: pyclmm.matmul(x.astype("c8"), q.T),
-        pyclmm.DTypeError,
+        lambda x, q: pyclmm.matmul(x.astype("c8"), q.T), pyclmm.DTypeError,
         r"pass a.astype\(np.float32\), or dtype=np.float32, casting='unsafe'$",
     ),
     (lambda x, q: pyclmm.matmul(x, q.T, memory_limit="1 MiB"), pyclmm.UnsupportedError, "memory_limit"),
     (lambda x, q: pyclmm.matmul(x, q.T, axes=[(0, 1)] * 3), pyclmm.UnsupportedError, "axes"),
     (lambda x, q: pyclmm.matmul(x, q.T, kernel="packed"), pyclmm.UnsupportedError, "quantised weights"),
     (
-        lambda x, q: pyclmm.matmul(x, x.T, kernel="quantized"),
-        pyclmm.UnsupportedError,
+        lambda x, q: pyclmm.matmul(x, x.T, kernel="quantized"), pyclmm.UnsupportedError,
         "quantized multiplies float32 or float16 or bfloat16 by quantised weights, not float32 by float32",
     ),
     (pyclmm.linalg.dot, pyclmm.UnsupportedError, "b is a QuantizedArray"),
     (lambda x, q: pyclmm.gemm(x, q.T, q, beta=1.0), pyclmm.UnsupportedError, "c is a QuantizedArray"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("call", "error", "words"), WRONG, ids=[words for *_, words in WRONG])
-def test_what_is_not_offered_is_refused_by_name(rng, weights, call, error, words):
-    x = rng.standard_normal((3, K), np.float32)
+def test_what_is_not_offered_is_refused_by_name(x, weights, call, error, words):
     with pytest.raises(error, match=words):
         call(x, weights)
 
 
-def test_installed_leaves_weights_to_numpy_which_refuses_them(rng, weights):
-    x = rng.standard_normal((3, K), np.float32)
+def test_installed_leaves_weights_to_numpy_which_refuses_them(x, weights):
     with pyclmm.installed():
         for multiply in (np.matmul, np.dot, np.inner, np.tensordot):
             with pytest.raises(pyclmm.DTypeError, match="QuantizedArray"):
@@ -282,15 +273,13 @@ OPERATORS = [
 
 
 @pytest.mark.parametrize("call", OPERATORS, ids=["x @ q", "q @ x", "np.matmul", "asarray"])
-def test_operators_name_the_function_that_multiplies(queue, rng, weights, call):
-    x = rng.standard_normal((3, K), np.float32)
+def test_operators_name_the_function_that_multiplies(queue, x, weights, call):
     for a, q in ((x, weights), (cla.to_device(queue, x), weights.to(queue))):
         with pytest.raises(pyclmm.DTypeError, match=r"pyclmm\.matmul\(x, q\.T\)"):
             call(a, q)
 
 
-def test_products_in_tiles_and_graphs_refuse_weights(rng, weights):
-    x = rng.standard_normal((3, K), np.float32)
+def test_products_in_tiles_and_graphs_refuse_weights(x, weights):
     with pytest.raises(pyclmm.UnsupportedError, match=r"use matmul"):
         pyclmm.StreamedMatmul(x, weights.T)
     with pytest.raises(pyclmm.UnsupportedError, match=r"a is a QuantizedArray"):
@@ -313,8 +302,7 @@ def test_x_in_a_file_is_to_be_read_first(tmp_path, rng, weights):
         assert right(pyclmm.matmul(x[...], weights.T), x[...], weights)
 
 
-def test_warm_takes_weights(queue, rng, weights):
-    x = rng.standard_normal((3, K), np.float32)
+def test_warm_takes_weights(queue, x, weights):
     for products in ((x, weights.T), ((x.shape, x.dtype), weights.T)):
         (plan,) = pyclmm.warm(products)
         assert right(plan(x, weights.T), x, weights)
@@ -323,8 +311,7 @@ def test_warm_takes_weights(queue, rng, weights):
     assert right(plan(on_device, weights.to(queue).T).get(), x, weights)
 
 
-def test_x_of_another_byte_order_gives_the_same(rng, weights):
-    x = rng.standard_normal((3, K), np.float32)
+def test_x_of_another_byte_order_gives_the_same(x, weights):
     got = pyclmm.matmul(x.astype(">f4"), weights.T)
     assert got.dtype == x.dtype
     np.testing.assert_array_equal(got, pyclmm.matmul(x, weights.T))
@@ -336,16 +323,14 @@ def test_what_is_no_array_of_numbers_is_not_quantised(queue):
             pyclmm.quantize(w)
 
 
-def test_weights_elsewhere_than_x_are_refused(queue, rng, weights):
-    x = rng.standard_normal((3, K), np.float32)
+def test_weights_elsewhere_than_x_are_refused(queue, x, weights):
     for a, q in ((cla.to_device(queue, x), weights), (x, weights.to(queue))):
         with pytest.raises(pyclmm.DTypeError, match=r"q\.to\(a\)"):
             pyclmm.matmul(a, q.T)
 
 
-def test_torch_tensors_on_the_host(rng, weights):
+def test_torch_tensors_on_the_host(x, weights):
     torch = pytest.importorskip("torch")
-    x = rng.standard_normal((3, K), np.float32)
     for _ in range(2):  # the second call is like the first
         got = pyclmm.matmul(torch.from_numpy(x), weights.T)
         assert isinstance(got, torch.Tensor)

@@ -231,17 +231,8 @@ def test_each_result_is_an_array_of_its_own(queue, rng):
     first.fill(0)
     assert np.array_equal(second.get(), x[0] @ x[1])
     like = cla.Array(queue, (N, N), np.float32)
-    for attribute in (
-        "shape",
-        "dtype",
-        "strides",
-        "size",
-        "nbytes",
-        "offset",
-        "allocator",
-        "context",
-        "queue",
-    ):
+    names = ("shape", "dtype", "strides", "size", "nbytes", "offset", "allocator", "context", "queue")
+    for attribute in names:
         assert getattr(second, attribute) == getattr(like, attribute), attribute
     assert second.flags.c_contiguous
     assert np.array_equal((second + second).get(), 2 * (x[0] @ x[1]))

@@ -17,12 +17,13 @@ import numpy as np
 import pytest
 
 from pyclmm.streaming.journal import FolderLock
-from pyclmm.tools import cli, results
+from pyclmm.tools import results
 from pyclmm.tools.matrix_files import MatrixPlace
 from tests.support.commands import command
 from tests.support.faults import failing
 from tests.support.matrix_files import kept
 from tests.support.matrix_files import multiply as run
+from tests.support.processes import ended, with_this_package
 from tests.support.selection import slow
 
 h5py = pytest.importorskip("h5py", reason="needs h5py")
@@ -141,27 +142,19 @@ OVERLAPS = {
     "the array by its folder": (nothing, "x.zarr/A.zarr", "x.zarr:A.zarr"),
     "an array in the group by a link": (lambda: os.symlink("A", "x.zarr/L"), "x.zarr:L", "x.zarr:A"),
     "where its chunks lie": (
-        lambda: (shutil.rmtree("a.zarr/c"), os.symlink("../d.zarr/c", "a.zarr/c")),
-        "a.zarr",
-        "d.zarr",
+        lambda: (shutil.rmtree("a.zarr/c"), os.symlink("../d.zarr/c", "a.zarr/c")), "a.zarr", "d.zarr",
     ),
     "a group of HDF5": (nothing, "f.h5:g/A", "f.h5:g"),
     "the root of HDF5": (nothing, "f.h5:g/A", "f.h5:/"),
     "a name below a dataset": (nothing, "f.h5:B", "f.h5:B/new"),
     "a hard link in HDF5": (
-        lambda: link_in_hdf5(lambda f: f.__setitem__("o", f["g/A"])),
-        "f.h5:g/A",
-        "f.h5:o",
+        lambda: link_in_hdf5(lambda f: f.__setitem__("o", f["g/A"])), "f.h5:g/A", "f.h5:o",
     ),
     "a soft link in HDF5": (
-        lambda: link_in_hdf5(lambda f: f.__setitem__("o", h5py.SoftLink("/g/A"))),
-        "f.h5:o",
-        "f.h5:g/A",
+        lambda: link_in_hdf5(lambda f: f.__setitem__("o", h5py.SoftLink("/g/A"))), "f.h5:o", "f.h5:g/A",
     ),
     "a soft link to its group": (
-        lambda: link_in_hdf5(lambda f: f.__setitem__("o", h5py.SoftLink("/g"))),
-        "f.h5:g/A",
-        "f.h5:o/A",
+        lambda: link_in_hdf5(lambda f: f.__setitem__("o", h5py.SoftLink("/g"))), "f.h5:g/A", "f.h5:o/A",
     ),
     "an external link": (lambda: external("o"), "f.h5:o", "other.h5:A"),
     "an external link as OUT": (lambda: external("o"), "other.h5:A", "f.h5:o"),
@@ -175,13 +168,12 @@ OVERLAPS = {
     "a dataset of many": (lambda: virtual_of_numbered(".", "D%b"), "v.h5:v", "v.h5:D1"),
     "an external link in the middle": (lambda: external("o", "/"), "f.h5:o/A", "other.h5:A"),
     "what is written first in HDF5": (
-        lambda: link_in_hdf5(lambda f: f.__setitem__(staged("f.h5:C"), A)),
-        f"f.h5:{staged('f.h5:C')}",
+        lambda: link_in_hdf5(lambda f: f.__setitem__(staged("f.h5:C"), A)), f"f.h5:{staged('f.h5:C')}",
         "f.h5:C",
     ),
     "what is written first": (lambda: link_to_staged("c.npy"), "link.npy", "c.npy"),
     "the Zarr array that is written first": (lambda: link_to_staged("c.zarr"), "link.zarr", "c.zarr"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", OVERLAPS)
@@ -218,13 +210,8 @@ def test_out_that_shares_bytes_with_an_operand_by_a_mount_is_refused(here, case)
     can = shutil.which("unshare") and not subprocess.call([*shell, "mount --bind sub sub"])
     if not can:
         pytest.skip("mounts need unshare and user namespaces, or root")
-    done = subprocess.run(
-        [*shell, f"mount --bind {source} {target} && exec {multiply}"],
-        env=os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[2])},
-        capture_output=True,
-        check=False,
-        text=True,
-    )
+    mounted = f"mount --bind {source} {target} && exec {multiply}"
+    done = ended(*shell, mounted, env=with_this_package())
     assert (done.returncode, content(here) == before) == (2, True), done.stderr
     assert re.fullmatch(r"Error: .+\n", done.stderr)
 
@@ -236,9 +223,7 @@ NO_MATRIX = {
     "a group": (nothing, "x.zarr", "a Zarr group"),
     "an array with a file of others": (lambda: keep("d.zarr/notes.txt"), "d.zarr", "other files (notes.txt)"),
     "an array with an array in it": (
-        lambda: shutil.copytree("a.zarr", "d.zarr/more.zarr"),
-        "d.zarr",
-        "other files (more.zarr/",
+        lambda: shutil.copytree("a.zarr", "d.zarr/more.zarr"), "d.zarr", "other files (more.zarr/",
     ),
     "within an array": (nothing, "x.zarr:D/c/new", "lies within the Zarr array"),
     "a file within an array": (nothing, "d.zarr/new.npy", "lies within the Zarr array"),
@@ -256,18 +241,16 @@ NO_MATRIX = {
     "a group of HDF5": (nothing, "f.h5:g", "it is no dataset, but holds others"),
     "below a dataset": (nothing, "f.h5:D/new", "it lies below the dataset /D"),
     "a soft link": (
-        lambda: link_in_hdf5(lambda f: f.__setitem__("o", h5py.SoftLink("/D"))),
-        "f.h5:o",
+        lambda: link_in_hdf5(lambda f: f.__setitem__("o", h5py.SoftLink("/D"))), "f.h5:o",
         "o is a link, to /D",
     ),
     "a soft link to nothing": (
-        lambda: link_in_hdf5(lambda f: f.__setitem__("o", h5py.SoftLink("/none"))),
-        "f.h5:o",
+        lambda: link_in_hdf5(lambda f: f.__setitem__("o", h5py.SoftLink("/none"))), "f.h5:o",
         "o is a link, to /none",
     ),
     "an external link": (lambda: external("o"), "f.h5:o", "o is a link, to /A"),
     "no HDF5 file": (lambda: keep("o.h5"), "o.h5:A", "it cannot be opened"),
-}
+}  # fmt: skip
 
 
 def keep(path):
@@ -369,6 +352,14 @@ def test_a_new_result_may_lie_in_new_groups(out):
     np.testing.assert_array_equal(kept(out), A @ B)
 
 
+def check_whole(out):
+    """The product is there, and nothing else is new."""
+    np.testing.assert_array_equal(kept(out), A @ B)
+    assert not [name for name in os.listdir() if "unfinished" in name]
+    with h5py.File("f.h5", "r") as file:
+        assert set(file) == {"g", "B", "D"}
+
+
 @pytest.mark.parametrize("out", OUTS)
 @pytest.mark.parametrize("checkpoint", [(), ("--checkpoint", "kept")], ids=["plain", "checkpoint"])
 def test_the_old_result_is_there_until_the_new_one_is_whole(interrupted, out, checkpoint):
@@ -377,10 +368,7 @@ def test_the_old_result_is_there_until_the_new_one_is_whole(interrupted, out, ch
     np.testing.assert_array_equal(kept(out), D)
     interrupted()
     run(*command)
-    np.testing.assert_array_equal(kept(out), A @ B)
-    assert not [name for name in os.listdir() if "unfinished" in name]
-    with h5py.File("f.h5", "r") as file:
-        assert set(file) == {"g", "B", "D"}
+    check_whole(out)
 
 
 @pytest.mark.parametrize("out", OUTS)
@@ -392,10 +380,7 @@ def test_a_leftover_of_a_killed_run_is_replaced(monkeypatch, interrupted, out):
         run("a.npy", "b.npy", out, "--overwrite", status=130)
     interrupted()
     run("a.npy", "b.npy", out, "--overwrite")
-    np.testing.assert_array_equal(kept(out), A @ B)
-    assert not [name for name in os.listdir() if "unfinished" in name]
-    with h5py.File("f.h5", "r") as file:
-        assert set(file) == {"g", "B", "D"}
+    check_whole(out)
 
 
 @pytest.fixture
