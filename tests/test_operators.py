@@ -129,18 +129,13 @@ def test_other_types_are_asked(x):
 
 OPERATORS = [
     *(
-        operator.add,
-        operator.sub,
-        operator.mul,
-        operator.truediv,
-        operator.floordiv,
-        operator.mod,
+        operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod,
         operator.pow,
     ),
     *(operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift, divmod),
     *(operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne),
     *(operator.iadd, operator.isub, operator.imul, operator.itruediv),
-]
+]  # fmt: skip
 UFUNCS = sorted(name for name in dir(np) if isinstance(getattr(np, name), np.ufunc))
 PRODUCTS = {"matmul", "vecdot", "matvec", "vecmat"}
 

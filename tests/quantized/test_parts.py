@@ -124,8 +124,7 @@ REFUSED = [
     (mlx(scales=F2[0]), pyclmm.ShapeError, r"scales has shape \(2,\)"),
     (mlx(biases=F2.astype("f4")), pyclmm.DTypeError, "biases has dtype float32; pass float16"),
     (
-        mlx(scales=F2.astype("i4")),
-        pyclmm.DTypeError,
+        mlx(scales=F2.astype("i4")), pyclmm.DTypeError,
         "scales has dtype int32; pass float32 or float16 or bfloat16",
     ),
     (mlx(scales=F2.astype("f8")), pyclmm.DTypeError, "scales has dtype float64"),
@@ -148,8 +147,7 @@ REFUSED = [
     (mx(scales=np.ones((4, 1), np.uint8)), pyclmm.ShapeError, r"scales has shape \(4, 1\); .*pass \(4, 2\)"),
     (mx(scales=np.full((4, 2), 255, np.uint8)), pyclmm.ArgumentError, "scales has bytes that stand for NaN"),
     (
-        mx(scales=np.full((4, 4), 127, np.uint8), mode="nvfp4"),
-        pyclmm.ArgumentError,
+        mx(scales=np.full((4, 4), 127, np.uint8), mode="nvfp4"), pyclmm.ArgumentError,
         "scales has bytes that stand for NaN",
     ),
     (gptq(bits=8), pyclmm.ArgumentError, "layout 'gptq' is of affine weights of 4 bits"),
@@ -158,8 +156,7 @@ REFUSED = [
     (gptq(zeros=None), pyclmm.ArgumentError, "zeros is missing"),
     (gptq(zeros=F2), pyclmm.DTypeError, "zeros has dtype float16; pass int32"),
     (
-        gptq(zeros=np.zeros((4, 2), np.int32)),
-        pyclmm.ShapeError,
+        gptq(zeros=np.zeros((4, 2), np.int32)), pyclmm.ShapeError,
         r"zeros \(4, 2\); for weights of N = 24, K = 128",
     ),
     (gptq(scales=np.ones((4, 23), np.float16)), pyclmm.ShapeError, r"scales has shape \(4, 23\)"),
@@ -167,8 +164,7 @@ REFUSED = [
     (gptq(scales=np.ones((4, 24), np.int32)), pyclmm.DTypeError, "scales has dtype int32"),
     (
         gptq(scales=np.full((4, 24), 1e38, np.float32), zeros=np.full((4, 3), -1, np.int32)),
-        pyclmm.ArgumentError,
-        "scales times zeros has numbers that are not finite in float32",
+        pyclmm.ArgumentError, "scales times zeros has numbers that are not finite in float32",
     ),
     (gptq(scales=np.full((4, 24), 1e300)), pyclmm.ArgumentError, "scales has numbers that are not finite in"),
     (gptq(bits=np.array([4, 4])), pyclmm.DTypeError, "bits is array.*; pass an int"),
@@ -177,8 +173,7 @@ REFUSED = [
     (gptq(scales=nan_at((4, 24), -np.inf)), pyclmm.ArgumentError, "scales has numbers that are not finite"),
     (
         gptq(
-            scales=np.ones((1, 24), np.float16),
-            zeros=np.zeros((1, 3), np.int32),
+            scales=np.ones((1, 24), np.float16), zeros=np.zeros((1, 3), np.int32),
             packed=np.zeros((8, 24), "i4"),
         ),
         None,
@@ -192,11 +187,10 @@ REFUSED = [
         "for weights of N = 24, K = 296",
     ),
     (
-        gptq(scales=np.ones((8, 24), np.float16), zeros=np.zeros((8, 3), np.int32)),
-        pyclmm.ArgumentError,
+        gptq(scales=np.ones((8, 24), np.float16), zeros=np.zeros((8, 3), np.int32)), pyclmm.ArgumentError,
         "group_size is 16",
     ),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("given", "error", "words"), REFUSED, ids=[words for *_, words in REFUSED])
