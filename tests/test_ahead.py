@@ -1,8 +1,6 @@
 """warm: after it the first call compiles nothing, and its errors say what would do."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pyopencl as cl
@@ -24,7 +22,7 @@ from tests.support.faults import (
     noted_launches,
     refuse_kernels,
 )
-from tests.support.processes import nothing_checked
+from tests.support.processes import nothing_checked, python
 
 A, B = ((37, 41), "float32"), ((41, 30), "float32")
 
@@ -228,16 +226,14 @@ def test_the_command_warms_later_processes(own_caches, tmp_path):
         "x, y = np.ones((33, 31), 'f4'), np.ones((29, 31), 'f4');"
         "assert (pyclmm.matmul(x, y.T) == 31).all()"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
+    python("-c", code, check=True)
 
 
 @pytest.mark.parametrize(("options", "status"), [((), 0), (("--strict",), 1)])
 def test_the_command_says_that_a_kernel_fell_back(own_caches, options, status):
     # twice: its build is repeated past a damaged cache
-    with (
-        failing("opencl", "Program", cl_error(BUILD_FAILURE), times=2),
-        pytest.warns(pyclmm.KernelWarning, match="is used instead"),
-    ):
+    fault = failing("opencl", "Program", cl_error(BUILD_FAILURE), times=2)
+    with fault, pytest.warns(pyclmm.KernelWarning, match="is used instead"):
         shown = command("warm", "33x45x31", "--json", *options, status=status)
     assert json.loads(shown.stdout)["failed"]
     assert ("Error: another kernel is used instead: " in shown.stderr) == bool(status)

@@ -277,9 +277,8 @@ def test_c_and_bias_are_cast_by_the_same_rule(queue):
     for place in places(queue):
         operands = place(x), place(x), place(c)
         call = {"beta": 1, "bias": place(c[0].copy())}
-        with pytest.raises(
-            pyclmm.DTypeError, match="c: cannot cast float32 to int32 by the rule 'same_kind'"
-        ):
+        words = "c: cannot cast float32 to int32 by the rule 'same_kind'"
+        with pytest.raises(pyclmm.DTypeError, match=words):
             pyclmm.gemm(*operands, **call)
         assert (on_host(pyclmm.gemm(*operands, casting="unsafe", **call)) == 10).all()
         with pytest.raises(pyclmm.DTypeError, match="rule 'no'"):
@@ -449,9 +448,8 @@ def test_views_of_many_axes(rng):
 @pytest.mark.parametrize("axes", [35, 64])
 def test_stacks_of_many_axes_that_do_not_broadcast(axes):
     x, y = np.ones((3, *ones_then(axes - 1, 3, 4)), "f4"), np.ones((2, *ones_then(axes - 1, 4, 3)), "f4")
-    with pytest.raises(
-        pyclmm.ShapeError, match=r"the stacks of a \(3, 1, .* and b \(2, 1, .*do not broadcast"
-    ):
+    words = r"the stacks of a \(3, 1, .* and b \(2, 1, .*do not broadcast"
+    with pytest.raises(pyclmm.ShapeError, match=words):
         pyclmm.matmul(x, y)
     with pytest.raises(pyclmm.ShapeError, match="out has shape"):
         pyclmm.matmul(x, y[:1], out=np.ones((2, *ones_then(axes - 1, 3, 3)), "f4"))

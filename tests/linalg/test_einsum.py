@@ -182,9 +182,8 @@ def test_the_dtype_of_out_counts(place, subscripts, dtype, into, queue, rng):
 )
 def test_an_out_that_no_cast_allows_is_named_with_a_dtype_that_would_do(own, into, casting, rng):
     x = rng.integers(0, 9, (3, 3)).astype(own)
-    with pytest.raises(
-        pyclmm.DTypeError, match=f"^out: cannot cast {own} to {into} .*; pass out of dtype {own}$"
-    ):
+    words = f"^out: cannot cast {own} to {into} .*; pass out of dtype {own}$"
+    with pytest.raises(pyclmm.DTypeError, match=words):
         linalg.einsum("ij,jk->ik", x, x, out=np.empty((3, 3), into), casting=casting)
     out = np.empty((3, 3), own)
     linalg.einsum("ij,jk->ik", x, x, out=out, casting=casting)

@@ -229,9 +229,8 @@ def test_a_keyword_of_another_function_is_refused(name, keyword):
     """einsum's, vecdot's and those that only pyclmm's own contraction has."""
     x = np.ones((3, 3), np.float32)
     operands = {"einsum": ("ij,jk", x, x), "multi_dot": ([x, x, x],), "matrix_power": (x, 1)}
-    with pytest.raises(
-        pyclmm.DTypeError, match=f"keyword argument '{keyword}'; linalg.{name} takes queue, .*mixed"
-    ):
+    words = f"keyword argument '{keyword}'; linalg.{name} takes queue, .*mixed"
+    with pytest.raises(pyclmm.DTypeError, match=words):
         getattr(linalg, name)(*operands.get(name, (x, x)), **{keyword: None})
 
 
