@@ -222,17 +222,12 @@ def test_bad_input_gets_a_clear_error(kind, call, texts):
 
 def test_every_error_is_pyclmms_own_and_a_standard_one():
     pairs = {
-        errors.ArgumentError: ValueError,
-        errors.ShapeError: ValueError,
-        errors.DTypeError: TypeError,
-        errors.UnsupportedError: RuntimeError,
-        errors.BuildError: RuntimeError,
-        errors.DeviceMemoryError: MemoryError,
-        errors.NoDeviceError: RuntimeError,
-        errors.StorageError: OSError,
-        errors.ThreadError: RuntimeError,
+        errors.ArgumentError: ValueError, errors.ShapeError: ValueError, errors.DTypeError: TypeError,
+        errors.UnsupportedError: RuntimeError, errors.BuildError: RuntimeError,
+        errors.DeviceMemoryError: MemoryError, errors.NoDeviceError: RuntimeError,
+        errors.StorageError: OSError, errors.ThreadError: RuntimeError,
         errors.CheckpointError: errors.ArgumentError,
-    }
+    }  # fmt: skip
     for own, standard in pairs.items():
         assert issubclass(own, errors.PyclmmError)
         assert issubclass(own, standard)

@@ -201,16 +201,11 @@ def test_fused_learns_what_layers_learns(queue, steps):
 @pytest.mark.parametrize(
     ("sizes", "layers", "saved", "wanted"),
     [
-        (None, None, None, None),
-        ([50], None, None, (50, 50, 50)),
-        ([50], 2, None, (50, 50)),
-        (None, 2, None, (128, 128)),
-        ([50, 40], None, None, (50, 40)),
-        ([50, 40], 2, None, (50, 40)),
-        ([50], None, (70, 60), (50, 50)),
-        (None, 1, (70, 60), (70,)),
+        (None, None, None, None), ([50], None, None, (50, 50, 50)), ([50], 2, None, (50, 50)),
+        (None, 2, None, (128, 128)), ([50, 40], None, None, (50, 40)), ([50, 40], 2, None, (50, 40)),
+        ([50], None, (70, 60), (50, 50)), (None, 1, (70, 60), (70,)),
     ],
-)
+)  # fmt: skip
 def test_sizes_of_hidden_layers(sizes, layers, saved, wanted):
     assert program.hidden_sizes(sizes, layers, saved) == wanted
 

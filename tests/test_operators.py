@@ -184,14 +184,10 @@ def test_every_other_ufunc_is_as_before(name, x, y):
     """Called by its name on Arrays: with one alone, with two, with a NumPy array second, and its methods."""
     ufunc = getattr(np, name)
     calls = [
-        lambda: ufunc(*[x] * ufunc.nin),
-        lambda: ufunc(*[x, *[y] * (ufunc.nin - 1)]),
-        lambda: ufunc(*[y] * ufunc.nin, out=x),
-        lambda: ufunc.reduce(x),
-        lambda: ufunc.accumulate(x),
-        lambda: ufunc.outer(x, x),
-        lambda: ufunc.at(y.copy(), 0, x),
-    ]
+        lambda: ufunc(*[x] * ufunc.nin), lambda: ufunc(*[x, *[y] * (ufunc.nin - 1)]),
+        lambda: ufunc(*[y] * ufunc.nin, out=x), lambda: ufunc.reduce(x), lambda: ufunc.accumulate(x),
+        lambda: ufunc.outer(x, x), lambda: ufunc.at(y.copy(), 0, x),
+    ]  # fmt: skip
     before = [done(call) for call in calls]
     with pyclmm.installed():
         after = [done(call) for call in calls]

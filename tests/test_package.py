@@ -69,13 +69,8 @@ def test_the_sdist_holds_what_the_wheel_is_built_from(built):
     with tarfile.open(built[0]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {
-        "README.md",
-        "LICENSE",
-        "setup.cfg",
-        "pyproject.toml",
-        "cl/include/gemm.h",
-        "cl/textbook/tiled.cl",
-    } <= names
+        "README.md", "LICENSE", "setup.cfg", "pyproject.toml", "cl/include/gemm.h", "cl/textbook/tiled.cl",
+    } <= names  # fmt: skip
 
 
 def test_the_sdist_holds_the_whole_clone(built):

@@ -76,13 +76,9 @@ def follow_activate(arguments):
 
 
 FOLLOW = {
-    "make": follow_make,
-    "pip": follow_pip,
-    "pyclmm": follow_pyclmm,
-    "python": follow_python,
-    "python3": follow_venv,
-    ".": follow_activate,
-}
+    "make": follow_make, "pip": follow_pip, "pyclmm": follow_pyclmm, "python": follow_python,
+    "python3": follow_venv, ".": follow_activate,
+}  # fmt: skip
 
 
 # The benchmark takes a tenth of all tests' time; tests/tools/test_bench.py runs shorter ones.

@@ -237,13 +237,8 @@ def test_two_processes_may_write_one_file_at_once(tmp_path):
 # -- hostile files
 
 SHELL = (
-    "-cl-unsafe-math-optimizations",
-    "-DTW=16;rm -rf ~",
-    "$(reboot)",
-    "`id`",
-    "../../etc/passwd",
-    "\x1b[2J",
-)
+    "-cl-unsafe-math-optimizations", "-DTW=16;rm -rf ~", "$(reboot)", "`id`", "../../etc/passwd", "\x1b[2J",
+)  # fmt: skip
 
 json_values = st.recursive(
     st.none()

@@ -449,13 +449,9 @@ def test_a_child_must_answer_once_and_in_the_right_form(answers):
 
 def request_for_tiled():
     return {
-        "device": DEVICE.identity,
-        "kernel": "tiled",
-        "problem": schema.problem_json(PROBLEM),
-        "config": schema.config_json(TileConfig.square(4)),
-        "detour": 0,
-        "way": "opencl",
-    }
+        "device": DEVICE.identity, "kernel": "tiled", "problem": schema.problem_json(PROBLEM),
+        "config": schema.config_json(TileConfig.square(4)), "detour": 0, "way": "opencl",
+    }  # fmt: skip
 
 
 def test_a_child_refuses_a_hostile_request():
@@ -464,12 +460,8 @@ def test_a_child_refuses_a_hostile_request():
     [unfit] = isolation.answers(good | {"config": schema.config_json(TileConfig(bm=3))})
     assert "one tile width" in unfit["reason"]
     hostile = (
-        {"kernel": "textbook/tiled.cl"},
-        {"problem": {}},
-        {"config": []},
-        {"detour": "0 -I /"},
-        {"way": "x"},
-    )
+        {"kernel": "textbook/tiled.cl"}, {"problem": {}}, {"config": []}, {"detour": "0 -I /"}, {"way": "x"},
+    )  # fmt: skip
     for change in hostile:
         with pytest.raises(pyclmm.ArgumentError):
             list(isolation.answers(good | change))

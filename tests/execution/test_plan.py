@@ -86,16 +86,10 @@ def _in_the_memory_of(whole, half):
     again = cl.Buffer.from_int_ptr(whole.int_ptr, retain=True)
     front_again = cl.Buffer.from_int_ptr(front.int_ptr, retain=True)
     return [
-        (front, back, True),
-        (front, front, False),
-        (front, front_again, False),
-        (front, whole, False),
-        (whole, front, False),
-        (whole, again, False),
-        (whole, whole, False),
-        (whole, back, True),
+        (front, back, True), (front, front, False), (front, front_again, False), (front, whole, False),
+        (whole, front, False), (whole, again, False), (whole, whole, False), (whole, back, True),
         (back, front, True),
-    ]
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", range(9))

@@ -18,18 +18,9 @@ from tests.support.tensors import applied, drawn, same_with_gradients
 pytestmark = pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")
 
 SHAPES = [
-    ((3, 4), (4, 5)),
-    ((4,), (4, 5)),
-    ((3, 4), (4,)),
-    ((4,), (4,)),
-    ((2, 3, 4), (4, 5)),
-    ((2, 3, 4), (4,)),
-    ((4,), (2, 4, 5)),
-    ((2, 1, 3, 4), (3, 4, 5)),
-    ((3, 4), (2, 4, 5)),
-    ((0, 4), (4, 5)),
-    ((3, 0), (0, 5)),
-]
+    ((3, 4), (4, 5)), ((4,), (4, 5)), ((3, 4), (4,)), ((4,), (4,)), ((2, 3, 4), (4, 5)), ((2, 3, 4), (4,)),
+    ((4,), (2, 4, 5)), ((2, 1, 3, 4), (3, 4, 5)), ((3, 4), (2, 4, 5)), ((0, 4), (4, 5)), ((3, 0), (0, 5)),
+]  # fmt: skip
 ACTIVATIONS = ("relu", "leaky_relu", "gelu", "gelu_tanh", "sigmoid", "tanh", "silu")
 
 
@@ -101,18 +92,12 @@ def test_vectors_equal_their_transposes(torch, door, device, trans):
 @pytest.mark.parametrize(
     ("a", "b", "bias"),
     [
-        ((3, 4), (4, 5), (5,)),
-        ((3, 4), (4, 5), (1, 5)),
-        ((3, 4), (4, 5), (3, 1)),
-        ((2, 3, 4), (4, 5), (5,)),
-        ((2, 3, 4), (4, 5), (3, 1)),
-        ((2, 3, 4), (2, 4, 5), (5,)),
-        ((3, 4), (4,), (3,)),
-        ((4,), (4, 5), (5,)),
+        ((3, 4), (4, 5), (5,)), ((3, 4), (4, 5), (1, 5)), ((3, 4), (4, 5), (3, 1)), ((2, 3, 4), (4, 5), (5,)),
+        ((2, 3, 4), (4, 5), (3, 1)), ((2, 3, 4), (2, 4, 5), (5,)), ((3, 4), (4,), (3,)), ((4,), (4, 5), (5,)),
         ((2, 3, 4), (4,), (3,)),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_the_gradient_of_a_bias_is_the_sum_over_what_it_was_added_to(torch, door, device, a, b, bias):
     a, b, bias = (drawn(torch, device, *shape) for shape in (a, b, bias))
     got = door.gemm(a, b, bias=bias)

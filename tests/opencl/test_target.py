@@ -101,17 +101,13 @@ def test_a_compiler_that_builds_nothing_gives_no_answer_and_nothing_is_kept():
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"schema": 1}, "schema is 1, not 2"),
-        ({"more": 1}, "its keys are not"),
-        ({"vector_bits": 1024}, "vector_bits is 1024"),
-        ({"vector_bits": "512"}, "vector_bits is '512'"),
-        ({"features": "avx2"}, "features"),
-        ({"features": ["mmx"]}, "features"),
-        ({"features": [["avx2"]]}, "features"),
-        ({"features": ["fma"] * 99}, "features"),
+        ({"schema": 1}, "schema is 1, not 2"), ({"more": 1}, "its keys are not"),
+        ({"vector_bits": 1024}, "vector_bits is 1024"), ({"vector_bits": "512"}, "vector_bits is '512'"),
+        ({"features": "avx2"}, "features"), ({"features": ["mmx"]}, "features"),
+        ({"features": [["avx2"]]}, "features"), ({"features": ["fma"] * 99}, "features"),
         ({"key": "another"}, "key is 'another'"),
     ],
-)
+)  # fmt: skip
 def test_a_damaged_answer_is_set_aside_and_asked_again(changes, reason):
     found = processor.target_of(HERE)
     kept()[0].write_text(json.dumps({**json.loads(kept()[0].read_text()), **changes}))

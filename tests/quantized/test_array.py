@@ -15,14 +15,8 @@ from tests.support.optional import optional
 ml_dtypes = optional("ml_dtypes")
 N, K = 12, 256
 GGUF_AND_OTHERS = (
-    "affine3_g32_float16",
-    "affine4_g64_float32",
-    "mxfp8",
-    "nvfp4",
-    "q4_0",
-    "q6_k",
-    "mxfp4_gguf",
-)
+    "affine3_g32_float16", "affine4_g64_float32", "mxfp8", "nvfp4", "q4_0", "q6_k", "mxfp4_gguf",
+)  # fmt: skip
 
 
 def drawn(rng, name="affine4_g64_float32", n=N, k=K):

@@ -37,19 +37,10 @@ def threads():
 # ---- results
 
 SHAPES = [
-    ((90, 70), (70, 50)),
-    ((1, 70), (70, 50)),
-    ((90, 1), (1, 50)),
-    ((70,), (70, 50)),
-    ((90, 70), (70,)),
-    ((70,), (70,)),
-    ((3, 90, 70), (70, 50)),
-    ((2, 1, 90, 70), (3, 70, 50)),
-    ((3, 90, 70), (70,)),
-    ((0, 70), (70, 50)),
-    ((90, 0), (0, 50)),
-    ((2, 0, 90, 70), (70, 50)),
-]
+    ((90, 70), (70, 50)), ((1, 70), (70, 50)), ((90, 1), (1, 50)), ((70,), (70, 50)), ((90, 70), (70,)),
+    ((70,), (70,)), ((3, 90, 70), (70, 50)), ((2, 1, 90, 70), (3, 70, 50)), ((3, 90, 70), (70,)),
+    ((0, 70), (70, 50)), ((90, 0), (0, 50)), ((2, 0, 90, 70), (70, 50)),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
@@ -360,15 +351,8 @@ def test_a_plan_explains_itself():
     plan = StreamedMatmul(normal(500, 400), normal(400, 300), memory_limit="1 MiB")
     text = str(plan.explain())
     for part in (
-        "memory limit",
-        "1 MiB",
-        "tiles",
-        "order",
-        "slots",
-        "decides",
-        "predicted",
-        "one chunk of a",
-    ):
+        "memory limit", "1 MiB", "tiles", "order", "slots", "decides", "predicted", "one chunk of a",
+    ):  # fmt: skip
         assert part in text
     nothing = StreamedMatmul(normal(5, 0), normal(0, 3), memory_limit="1 MiB").explain()
     assert nothing.tile is None

@@ -49,16 +49,12 @@ def test_the_ladder_has_the_sizes_of_the_course():
 @pytest.mark.parametrize(
     ("size", "work"),
     [
-        (Size(4096, 4096, 4096), 1e6),
-        (Size(16, 2048, 2048), 1e7),
-        (Size(1, 4096, 4096), 1e6),
-        (Size(1, 1, 10**8), 1e6),
-        (Size(5000, 3, 5000), 1e6),
-        (Size(20, 30, 40, 1000), 1e6),
+        (Size(4096, 4096, 4096), 1e6), (Size(16, 2048, 2048), 1e7), (Size(1, 4096, 4096), 1e6),
+        (Size(1, 1, 10**8), 1e6), (Size(5000, 3, 5000), 1e6), (Size(20, 30, 40, 1000), 1e6),
         (Size(100, 200, 300, 1000), 1e6),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_a_shrunk_product_keeps_its_short_sides(size, work):
     small = size.shrunk(work)
     assert small.work == pytest.approx(work, rel=0.05)
@@ -265,15 +261,10 @@ def test_memory_is_checked_before_anything_is_drawn(queue):
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (0, "0"),
-        (1234567, "1234567"),
-        (123.4, "123"),
-        (0.01234, "0.0123"),
-        (9.99, "9.99"),
-        (0.000123, "0.000123"),
-        (1e-7, "1.00e-07"),
+        (0, "0"), (1234567, "1234567"), (123.4, "123"), (0.01234, "0.0123"), (9.99, "9.99"),
+        (0.000123, "0.000123"), (1e-7, "1.00e-07"),
     ],
-)
+)  # fmt: skip
 def test_three_significant_digits(value, text):
     assert terminal.significant(value) == text
 

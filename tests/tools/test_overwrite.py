@@ -510,17 +510,12 @@ def test_an_older_report_is_replaced():
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("info", "--json"),
-        ("bench", "8", "8", "8", "--json"),
-        ("bench", "8", "8", "8", "--plot"),
-        ("road", "--size", "8", "--plot"),
-        ("tune", "--export"),
-        ("tune", "--plot"),
-        ("tune", "--rates", "--json"),
-        ("selftest", "--report"),
+        ("info", "--json"), ("bench", "8", "8", "8", "--json"), ("bench", "8", "8", "8", "--plot"),
+        ("road", "--size", "8", "--plot"), ("tune", "--export"), ("tune", "--plot"),
+        ("tune", "--rates", "--json"), ("selftest", "--report"),
     ],
     ids=" ".join,
-)
+)  # fmt: skip
 def test_no_command_replaces_a_file_that_pyclmm_has_not_written(here, arguments):
     for name in ("mine.png", "mine.json"):
         keep(name)

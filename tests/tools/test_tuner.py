@@ -214,20 +214,11 @@ def test_a_budget_may_be_a_number_of_numpys(few, children):
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"shapes": [(1, 2)]},
-        {"shapes": [(0, 1, 1)]},
-        {"shapes": (8, 8, 8)},
-        {"shapes": [("8", "8", "8")]},
-        {"shapes": [(8.0, 8, 8)]},
-        {"dtypes": ["float31"]},
-        {"layouts": ["NX"]},
-        {"precisions": ["higher"]},
-        {"budget": 0.0},
-        {"budget": float("nan")},
-        {"budget": float("inf")},
-        {"budget": 10**30},
+        {"shapes": [(1, 2)]}, {"shapes": [(0, 1, 1)]}, {"shapes": (8, 8, 8)}, {"shapes": [("8", "8", "8")]},
+        {"shapes": [(8.0, 8, 8)]}, {"dtypes": ["float31"]}, {"layouts": ["NX"]}, {"precisions": ["higher"]},
+        {"budget": 0.0}, {"budget": float("nan")}, {"budget": float("inf")}, {"budget": 10**30},
     ],
-)
+)  # fmt: skip
 def test_invalid_arguments_are_refused(wrong):
     with pytest.raises(ArgumentError):
         pyclmm.tune(**wrong)
@@ -242,17 +233,10 @@ def test_a_product_that_does_not_fit_the_device_is_refused_before_the_first_is_t
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"shapes": "8x8x8"},
-        {"shapes": 8},
-        {"shapes": np.array(8)},
-        {"dtypes": "float32"},
-        {"dtypes": None},
-        {"layouts": "NN"},
-        {"precisions": "high"},
-        {"budget": "1s"},
-        {"on_progress": 3},
+        {"shapes": "8x8x8"}, {"shapes": 8}, {"shapes": np.array(8)}, {"dtypes": "float32"}, {"dtypes": None},
+        {"layouts": "NN"}, {"precisions": "high"}, {"budget": "1s"}, {"on_progress": 3},
     ],
-)
+)  # fmt: skip
 def test_what_is_no_list_number_or_function_is_refused_by_name(wrong):
     with pytest.raises(pyclmm.DTypeError, match=f"^{next(iter(wrong))} is .*; pass a "):
         pyclmm.tune(**{"shapes": [SHAPE], "budget": 1e-9, **wrong})

@@ -28,26 +28,17 @@ pytestmark = pytest.mark.skipif(
 BFLOAT16 = ml_dtypes.bfloat16
 # family, element type, precision, dtype of the result
 KINDS = [
-    ("wgmma", np.float16, "highest", None),
-    ("wgmma", BFLOAT16, "highest", None),
-    ("wgmma", np.float16, "highest", np.float32),
-    ("wgmma", np.int8, "highest", np.int32),
-    ("wgmma", np.uint8, "highest", None),
-    ("wgmma", np.float32, "medium", None),
-    ("wgmma_bare", np.float16, "highest", None),
-    ("wgmma_bare", BFLOAT16, "highest", np.float32),
-    ("mma", np.float16, "highest", None),
-    ("mma", BFLOAT16, "highest", np.float32),
-    ("mma", np.int8, "highest", np.int32),
-    ("mma", np.float32, "medium", None),
-    ("mma_double", np.float64, "highest", None),
-    ("mma_double_bulk", np.float64, "highest", None),
-    ("split", np.float32, "high", None),
-    ("split", np.complex64, "high", None),
-    ("split", np.complex64, "medium", None),
-    ("mma_split", np.float32, "high", None),
+    ("wgmma", np.float16, "highest", None), ("wgmma", BFLOAT16, "highest", None),
+    ("wgmma", np.float16, "highest", np.float32), ("wgmma", np.int8, "highest", np.int32),
+    ("wgmma", np.uint8, "highest", None), ("wgmma", np.float32, "medium", None),
+    ("wgmma_bare", np.float16, "highest", None), ("wgmma_bare", BFLOAT16, "highest", np.float32),
+    ("mma", np.float16, "highest", None), ("mma", BFLOAT16, "highest", np.float32),
+    ("mma", np.int8, "highest", np.int32), ("mma", np.float32, "medium", None),
+    ("mma_double", np.float64, "highest", None), ("mma_double_bulk", np.float64, "highest", None),
+    ("split", np.float32, "high", None), ("split", np.complex64, "high", None),
+    ("split", np.complex64, "medium", None), ("mma_split", np.float32, "high", None),
     ("mma_split", np.complex64, "high", None),
-]
+]  # fmt: skip
 kinds = pytest.mark.parametrize(
     ("name", "dtype", "precision", "result"), KINDS, ids=lambda x: getattr(x, "__name__", str(x))
 )
