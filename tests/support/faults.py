@@ -127,6 +127,8 @@ def failing(where, name, error, library="cl", **how):
 class Given(tuple):
     """The arguments of a call. ``keywords``: those by name."""
 
+    keywords: dict[str, object]
+
 
 def noted(patch, owner, name, before=None):
     """A list of the Given of each call of *owner*'s function *name* since. *before* is called first."""
