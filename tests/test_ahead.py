@@ -191,21 +191,21 @@ def test_what_cannot_be_multiplied_is_named(products, error, words):
         pyclmm.warm(*products)
 
 
-@pytest.mark.parametrize("wrong", [None, 1, "yes", np.array([1, 2])], ids=str)
-def test_on_device_is_true_or_false(wrong):
-    with pytest.raises(pyclmm.DTypeError, match=r"on_device is .*; pass True or False"):
-        pyclmm.warm((X, X), on_device=wrong)
+ON_DEVICE = r"on_device is .*; pass True or False"
 
 
-def test_a_bias_in_another_form_is_named():
-    with pytest.raises(pyclmm.DTypeError, match="bias is a float; pass an array"):
-        pyclmm.warm((X, X), bias=1.0)
-
-
-def test_a_keyword_that_a_plan_does_not_take_raises():
-    keywords = {"wait_for": []}
-    with pytest.raises(TypeError, match="wait_for"):
-        pyclmm.warm((X, X), **keywords)
+@pytest.mark.parametrize(
+    ("name", "value", "error", "words"),
+    [
+        *(("on_device", x, pyclmm.DTypeError, ON_DEVICE) for x in (None, 1, "yes", np.array([1, 2]))),
+        ("bias", 1.0, pyclmm.DTypeError, "bias is a float; pass an array"),
+        ("wait_for", [], TypeError, "wait_for"),
+    ],
+    ids=str,
+)
+def test_a_keyword_that_is_not_taken_is_named(name, value, error, words):
+    with pytest.raises(error, match=words):
+        pyclmm.warm((X, X), **{name: value})
 
 
 @pytest.mark.parametrize("on_device", [True, False])

@@ -51,10 +51,15 @@ class Problem:
         images, labels = to_device(queue, self.images), to_device(queue, self.labels)
         return Fused(queue, self.start, images, labels, batch=self.batch, learning_rate=rate, **options)
 
+    def untrained(self, queue, rate, **options):
+        """(model, losses, order) before the first step."""
+        model, losses = self.model(queue, rate, **options), zeros(queue, self.steps, np.float32)
+        return model, losses, to_device(queue, self.order)
+
     def trained(self, queue, rate, **options):
         """(model, losses) after all steps."""
-        model, losses = self.model(queue, rate, **options), zeros(queue, self.steps, np.float32)
-        model.train(to_device(queue, self.order), 0, self.steps, losses)
+        model, losses, order = self.untrained(queue, rate, **options)
+        model.train(order, 0, self.steps, losses)
         return model, losses.get()
 
     def reference(self, rate):
@@ -133,11 +138,7 @@ def test_steps_in_several_launches_and_calls(queue, rng):
     """The first call times a launch of 8 steps; steps count on from `first`, and other losses stay."""
     problem = Problem(rng, ODD, 4, 23)
     whole, expected = problem.trained(queue, 0.05)
-    model, losses, order = (
-        problem.model(queue, 0.05),
-        zeros(queue, 23, np.float32),
-        to_device(queue, problem.order),
-    )
+    model, losses, order = problem.untrained(queue, 0.05)
     model.train(order, 0, 11, losses)
     assert (losses.get()[11:] == 0).all()
     model.train(order, 11, 12, losses)
@@ -240,13 +241,10 @@ class Nvidia:
 @pytest.mark.parametrize(
     ("hidden", "stage", "hold", "groups"),
     [
-        (64, True, True, 64),
-        (128, True, True, 128),
-        (256, False, True, 128),
-        (1024, False, True, 128),
+        (64, True, True, 64), (128, True, True, 128), (256, False, True, 128), (1024, False, True, 128),
         (2048, False, False, 128),
     ],
-)
+)  # fmt: skip
 def test_first_choice_for_nvidia_fits(hidden, stage, hold, groups):
     layout = fused.layouts_for(Nvidia(), (784, hidden, hidden, hidden, 10), 32, (), None)[0]
     assert (layout.choice.stage, layout.choice.hold, layout.groups) == (stage, hold, groups)
@@ -260,11 +258,7 @@ def test_no_asynchronous_copies_before_capability_8():
 
 def test_bad_arguments_are_named(queue, rng):
     problem = Problem(rng, ODD, 3, 2)
-    model, losses, order = (
-        problem.model(queue, 0.1),
-        zeros(queue, 2, np.float32),
-        to_device(queue, problem.order),
-    )
+    model, losses, order = problem.untrained(queue, 0.1)
     with pytest.raises(ValueError, match="order is int32 of 6; int32 of 9"):
         model.train(order, 0, 3, losses)
     with pytest.raises(ValueError, match="losses are float32 of 1"):

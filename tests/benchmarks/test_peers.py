@@ -103,11 +103,8 @@ def test_what_the_peer_computed_beside_a_row(row, operation, flops):
 
 def test_the_files_of_results_are_read():
     """Each has a time of cuBLAS that no other file has."""
-    assert {best.source for best in peers.read().best.values()} >= {
-        "h200-matrix-units.json",
-        "h200-float32.json",
-        "h200-peers.json",
-    }
+    sources = {"h200-matrix-units.json", "h200-float32.json", "h200-peers.json"}
+    assert {best.source for best in peers.read().best.values()} >= sources
 
 
 def test_the_pages_have_the_tables_of_the_results():

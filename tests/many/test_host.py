@@ -207,12 +207,8 @@ def test_operands_are_read_after_what_is_waited_for(queue, rng):
 def test_what_is_like_an_array(rng):
     a, b = pairs_of(rng, [(3, 4, 5)], "float64")[0]
     want = a @ b
-    check(
-        pyclmm.matmul_many(
-            [(a.tolist(), b), (a, memoryview(b)), (a.view(type("Sub", (np.ndarray,), {})), b)]
-        ),
-        [want] * 3,
-    )
+    pairs = [(a.tolist(), b), (a, memoryview(b)), (a.view(type("Sub", (np.ndarray,), {})), b)]
+    check(pyclmm.matmul_many(pairs), [want] * 3)
 
 
 def test_tensors_give_tensors(rng):

@@ -94,11 +94,8 @@ def test_blocks_of_views_of_a_memmap_are_slices(data, tmp_path_factory):
 
 @pytest.mark.parametrize("order", "CF")
 def test_rows_are_read_past_the_map(order, tmp_path, monkeypatch, limits):
-    x = (
-        mapped(tmp_path / "x", (40, 30), order=order, offset=4219)[5:, :]
-        if order == "C"
-        else mapped(tmp_path / "x", (40, 30), order=order, offset=4219)[:, 5:]
-    )
+    x = mapped(tmp_path / "x", (40, 30), order=order, offset=4219)
+    x = x[5:, :] if order == "C" else x[:, 5:]
     of, count = source("a", x), noted(monkeypatch, os, "preadv")
     assert of.turned == (order == "F")
     assert (read(of, (), slice(0, x.shape[0]), slice(0, x.shape[1])) == x).all()
@@ -323,10 +320,8 @@ def test_a_group_of_arrays_is_no_sequence_of_its_names(tmp_path):
 
 
 def test_tiles_that_share_zarr_chunks_lose_nothing(tmp_path):
-    x, wanted = (
-        zarr.create_array(tmp_path / "z", shape=(60, 40), dtype="f4", chunks=(16, 40)),
-        numbers((60, 40)),
-    )
+    x = zarr.create_array(tmp_path / "z", shape=(60, 40), dtype="f4", chunks=(16, 40))
+    wanted = numbers((60, 40))
     to = sink(x, x.shape, x.dtype)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda r: write(to, wanted[r : r + 3], slice(r, r + 3), slice(0, 40)), range(0, 60, 3)))
