@@ -221,7 +221,7 @@ finally:
     [FORKED, FORKED_LAST, OUTLIVED],
     ids=["waits for no thread", "leaves the checkpoint to its parent", "does not keep the folder of a run"],
 )
-def test_a_forked_process(tmp_path, program):
+def test_a_process_forked_in_a_run(tmp_path, program):
     """It has none of the run's threads. Its error or a ForkError ends it, and the run goes on."""
     python("-c", program, check=True, env=with_this_package(), cwd=tmp_path, timeout=120)
 
