@@ -206,12 +206,8 @@ def test_operands_are_read_after_what_is_waited_for(queue, rng):
 def test_what_is_like_an_array(rng):
     a, b = pairs_of(rng, [(3, 4, 5)], "float64")[0]
     want = a @ b
-    check(
-        pyclmm.matmul_many(
-            [(a.tolist(), b), (a, memoryview(b)), (a.view(type("Sub", (np.ndarray,), {})), b)]
-        ),
-        [want] * 3,
-    )
+    pairs = [(a.tolist(), b), (a, memoryview(b)), (a.view(type("Sub", (np.ndarray,), {})), b)]
+    check(pyclmm.matmul_many(pairs), [want] * 3)
 
 
 def test_tensors_give_tensors(rng):
@@ -254,8 +250,7 @@ def test_a_plan_keeps_the_precision_and_the_bits_that_it_was_made_with(rng):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "turned"),
-    [([(4, 7, 33)], ""), ([(4, 7, 33)], "a"), ([(8, 16, 16), (16, 24, 32)], "a")],
+    ("sizes", "turned"), [([(4, 7, 33)], ""), ([(4, 7, 33)], "a"), ([(8, 16, 16), (16, 24, 32)], "a")]
 )
 def test_reproducible_lists_have_kernels_of_whole_vectors(own_caches, rng, sizes, turned):
     """Their programs are of lists without an odd length, which the self-check had none of."""

@@ -166,12 +166,6 @@ assert ended == [7, 8], ended
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_process_forked_in_progress_waits_for_no_thread(tmp_path):
-    """It has none of the run's threads. Its error or a ForkError ends it, and the run goes on."""
-    python("-c", FORKED, check=True, env=with_this_package(), cwd=tmp_path, timeout=120)
-
-
 FORKED_LAST = """
 import os
 import numpy as np
@@ -199,11 +193,6 @@ assert ended == [8, True], ended
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_process_forked_when_all_is_finished_leaves_the_checkpoint_to_its_parent(tmp_path):
-    python("-c", FORKED_LAST, check=True, env=with_this_package(), cwd=tmp_path, timeout=120)
-
-
 OUTLIVED = """
 import os, signal
 import numpy as np
@@ -228,8 +217,14 @@ finally:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_process_that_outlives_the_run_does_not_keep_its_folder(tmp_path):
-    python("-c", OUTLIVED, check=True, env=with_this_package(), cwd=tmp_path, timeout=120)
+@pytest.mark.parametrize(
+    "program",
+    [FORKED, FORKED_LAST, OUTLIVED],
+    ids=["waits for no thread", "leaves the checkpoint to its parent", "does not keep the folder of a run"],
+)
+def test_a_process_forked_in_a_run(tmp_path, program):
+    """It has none of the run's threads. Its error or a ForkError ends it, and the run goes on."""
+    python("-c", program, check=True, env=with_this_package(), cwd=tmp_path, timeout=120)
 
 
 @pytest.mark.usefixtures("small_tiles")

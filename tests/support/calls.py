@@ -36,16 +36,9 @@ PARTIAL = [
 ]
 # What NumPy says about its keywords.
 KEYWORD_WORDS = (
-    "Cannot cast ufunc",
-    "with casting rule",
-    "axes should be a list",
-    "an entry for all",
-    "should be a tuple",
-    "core dimension",
-    "out of bounds",
-    "repeated",
-    "cannot be interpreted as an integer",
-)
+    "Cannot cast ufunc", "with casting rule", "axes should be a list", "an entry for all",
+    "should be a tuple", "core dimension", "out of bounds", "repeated", "cannot be interpreted as an integer",
+)  # fmt: skip
 ACTIVATIONS = (None, None, "relu", "leaky_relu", "gelu", "gelu_tanh", "sigmoid", "tanh", "silu")
 
 
@@ -91,12 +84,9 @@ def matmul_kind(r, types=ELEMENT_TYPES):
     """What decides which programs a call of matmul runs, apart from shapes and layouts."""
     left = r.choice(types)
     kind = {
-        "name": "matmul",
-        "a": left,
-        "b": left if r.random() < 0.6 else r.choice(types),
-        "dtype": r.choice(types) if r.random() < 0.15 else None,
-        "kernel": _kernel(r),
-    }
+        "name": "matmul", "a": left, "b": left if r.random() < 0.6 else r.choice(types),
+        "dtype": r.choice(types) if r.random() < 0.15 else None, "kernel": _kernel(r),
+    }  # fmt: skip
     if kind["dtype"] == "bfloat16":  # numpy.matmul has no such dtype
         kind["dtype"] = None
     if r.random() < 0.4:
