@@ -257,6 +257,17 @@ def test_a_warning_of_dropped_parts_names_the_line_of_the_call(what):
         assert {each.filename for each in seen} == {__file__}
 
 
+@pytest.mark.parametrize(
+    ("x", "dtype", "warning"),
+    [(1 + 1j, "f8", np.exceptions.ComplexWarning), (np.nan, "i8", RuntimeWarning)],
+)
+def test_many_tiles_warn_of_a_cast_once(x, dtype, warning):
+    x = np.full((40, 40), x)
+    with pytest.warns(warning) as seen:
+        pyclmm.matmul(x, x, dtype=dtype, casting="unsafe", memory_limit="16 KiB")
+    assert len(seen) == 1
+
+
 @pytest.mark.parametrize("what", [name for name in CASTS | OF_LISTS if name not in ("elements", "factors")])
 def test_a_warning_of_an_overflow_names_the_line_of_the_call(what, recwarn):
     call = (CASTS | OF_LISTS)[what]
