@@ -82,7 +82,7 @@ def device_info(device: cl.Device) -> DeviceInfo:
         name=device.name.strip(), vendor=vendor, kind=kind,
         platform=device.platform.name.strip(), platform_version=device.platform.version.strip(),
         driver_version=device.driver_version.strip(), opencl_version=_version(device.version),
-        compute_units=device.max_compute_units, max_clock_mhz=device.max_clock_frequency,
+        compute_units=max(1, device.max_compute_units), max_clock_mhz=device.max_clock_frequency,
         max_work_group_size=device.max_work_group_size,
         max_work_item_sizes=(sizes[0], sizes[1], sizes[2]),
         local_mem_size=device.local_mem_size, global_mem_size=device.global_mem_size,

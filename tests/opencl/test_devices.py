@@ -113,6 +113,12 @@ def test_a_driver_that_does_not_promise_subnormal_numbers_may_flush_them(config,
     assert device_info(fake(single_fp_config=config)).flushes is flushes
 
 
+@pytest.mark.parametrize("answers", [{"max_compute_units": 0}, {"native_vector_width_float": 12}], ids=str)
+def test_numbers_that_no_processor_has_leave_a_kernel(answers):
+    info = device_info(fake(type=TYPES.CPU, **answers))
+    assert next(candidates(problem_of(300, 200, 100), info, "auto", ()))
+
+
 def test_compute_capability():
     answers = {"compute_capability_major_nv": 9, "compute_capability_minor_nv": 0}
     assert device_info(fake(**answers)).compute_capability is None, "asked for only where it can be answered"
