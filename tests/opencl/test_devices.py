@@ -15,7 +15,7 @@ from pyclmm.opencl.devices import all_devices, default_device, device_info, find
 from pyclmm.selection.select import candidates, refusal
 from tests.support.cases import problem_of
 from tests.support.driver import without_intels
-from tests.support.faults import replace_driver
+from tests.support.faults import cl_error, replace_driver
 from tests.support.made_up import DEVICE, LLVMPIPE
 
 TYPES = cl.device_type
@@ -128,6 +128,17 @@ def test_compute_capability():
 
 def test_device_info_is_made_once_a_device(queue):
     assert device_info(queue.device) is device_info(queue.device)
+
+
+def test_a_device_that_does_not_answer_says_what_would_do():
+    class Silent(FakeDevice):
+        def __getattr__(self, name):
+            raise cl_error(cl.status_code.INVALID_VALUE, "clGetDeviceInfo")
+
+    device = Silent(**vars(fake()))
+    del device.host_unified_memory
+    with pytest.raises(pyclmm.DeviceLostError, match=r"^device 'Device 1' gives no answer, .*PYOPENCL_CTX"):
+        device_info(device)
 
 
 def test_missing_types():
