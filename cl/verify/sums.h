@@ -171,9 +171,9 @@ INLINE void fold(
     line_sums_t *s, const int lines, const int lanes, const int stride, __local ACC_T *sums, __local SIZE_T *sizes)
 {
   for (int r = 0; lanes > 1 && r < lines; ++r) {
-    ACC_T sum = s->sum[r * lanes];
-    SIZE_T size = s->size[r * lanes];
-    for (int l = 1; l < lanes; ++l) {
+    ACC_T sum = ACC_ZERO;
+    SIZE_T size = 0;
+    for (int l = 0; l < lanes; ++l) { /* from 1 on, with lane 0 as the start, PoCL 7.1 adds all lanes twice */
       sum = sum + s->sum[r * lanes + l];
       size += s->size[r * lanes + l];
     }

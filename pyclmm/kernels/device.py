@@ -154,7 +154,7 @@ class DeviceInfo:
         """Width in bits of the widest vector registers to compile for: 128, 256 or 512. The compiler knows it
         best. If it does not say, as Intel's, the driver's native width decides.
         """
-        return self.target.vector_bits or max(128, min(512, 32 * self.float_vector_width))
+        return self.target.vector_bits or max(128, min(512, 16 << self.float_vector_width.bit_length()))
 
     @cached_property
     def widest_bits(self) -> int:

@@ -15,7 +15,7 @@ from ..byte_sizes import format_bytes
 from ..errors import ArgumentError, DTypeError, NoDeviceError, brief, unknown_name
 from ..kernels.device import THREADLESS, AmxSupport, Caches, DeviceInfo, Target
 from ..kernels.matrix_unit import DPAS_EXTENSION
-from . import forks, loader, pocl, processor, user_rates
+from . import forks, loader, pocl, processor, status, user_rates
 from .loader import install_hint
 from .pocl import hidden_fault, linker_fault, pocl_fault, warn_once
 from .processor import target_of
@@ -71,18 +71,25 @@ def _sub_group_size(device: cl.Device, extensions: frozenset[str]) -> int:
 @lru_cache(maxsize=64)
 def device_info(device: cl.Device) -> DeviceInfo:
     """The :class:`DeviceInfo` of a PyOpenCL device, read once for each device, with the user's rates. Raises
-    ArgumentError for a device that can run no work-item.
+    ArgumentError for a device that can run no work-item, DeviceLostError for one that does not answer.
     """
+    with status.available(device):
+        info = _read(device)
+    return replace(info, user_rates=user_rates.read(info.identity))
+
+
+def _read(device: cl.Device) -> DeviceInfo:
+    """What the driver tells."""
     pocl.check_items(device)
     extensions = frozenset(device.extensions.split())
     sizes = tuple(device.max_work_item_sizes)
     kind, vendor = _kind(device), _vendor(device)
     cache, line = device.global_mem_cache_size, device.global_mem_cacheline_size
-    info = DeviceInfo(
+    return DeviceInfo(
         name=device.name.strip(), vendor=vendor, kind=kind,
         platform=device.platform.name.strip(), platform_version=device.platform.version.strip(),
         driver_version=device.driver_version.strip(), opencl_version=_version(device.version),
-        compute_units=device.max_compute_units, max_clock_mhz=device.max_clock_frequency,
+        compute_units=max(1, device.max_compute_units), max_clock_mhz=device.max_clock_frequency,
         max_work_group_size=device.max_work_group_size,
         max_work_item_sizes=(sizes[0], sizes[1], sizes[2]),
         local_mem_size=device.local_mem_size, global_mem_size=device.global_mem_size,
@@ -97,7 +104,6 @@ def device_info(device: cl.Device) -> DeviceInfo:
         caches=processor.caches(cache, line) if kind == "cpu" else Caches(),
         amx=processor.amx_of(vendor) if kind == "cpu" else AmxSupport(),
     )  # fmt: skip
-    return replace(info, user_rates=user_rates.read(info.identity))
 
 
 def _has_fp64(device: cl.Device, extensions: frozenset[str]) -> bool:

@@ -86,13 +86,15 @@ def check_events(events: Iterable[Any], context: cl.Context, whose: str) -> None
 
 @contextmanager
 def available(device: cl.Device) -> Iterator[None]:
-    """A block that makes a context or queue. Raises DeviceLostError or DeviceMemoryError if that fails."""
+    """A block that asks *device*, or makes a context or queue. Raises DeviceLostError or DeviceMemoryError if
+    that fails.
+    """
     try:
         yield
     except cl.Error as error:
         kind = DeviceMemoryError if code_of(error) in _MEMORY else DeviceLostError
         raise kind(
-            f"device {device.name.strip()!r} gives no context or no queue ({error}): it may be taken or "
+            f"device {device.name.strip()!r} gives no answer, context or queue ({error}): it may be taken or "
             "full, as by another process; free it, or choose another device by device= or PYOPENCL_CTX"
         ) from error
 

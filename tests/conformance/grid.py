@@ -402,3 +402,21 @@ def test_lists(kernel: Kernel, dtype: str, what: str) -> None:
     for mine, (x, y) in zip(got, pairs, strict=True):
         np.testing.assert_array_equal(mine, np.matmul(x, y))
     assert what != "rows" or not whole[rows[-1].stop :].any()
+
+
+@pytest.mark.skipif(bool(OCLGRIND_LOG), reason="Oclgrind takes a filled buffer for uninitialized")
+@pytest.mark.parametrize("trans", ["NN", "TT"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "int16"])
+def test_right_products_pass_their_check(dtype: str, trans: str) -> None:
+    """verify= says nothing of a right product, whichever way its operands lie."""
+    rng, kind = np.random.default_rng(20), dtype_of(dtype)
+    for m, n, k in ((5, 3, 2), (17, 37, 70)):
+        a, b = small(rng, (m, k), kind), small(rng, (k, n), kind)
+        stored = [x.T.copy() if letter == "T" else x for x, letter in zip((a, b), trans, strict=True)]
+        there = [cla.to_device(queue(), x) for x in stored]
+        try:
+            got = pyclmm.gemm(*there, trans_a=trans[0], trans_b=trans[1], verify=True)
+        except pyclmm.UnsupportedError as error:
+            pytest.skip(str(error))
+        pyclmm.finish()
+        np.testing.assert_array_equal(got.get(), np.matmul(a, b))

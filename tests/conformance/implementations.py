@@ -148,7 +148,7 @@ IMPLEMENTATIONS = (
             "OCLGRIND_LOG": str(HOME / "oclgrind.log"),
         },
         library_path=(DEBIAN / DEBIAN_LIB,),
-        refusals=(r"copies of structures",),
+        refusals=(r"copies of structures", r"takes a filled buffer"),
         without=("residues", "limbs"),
         checked=True,
     ),

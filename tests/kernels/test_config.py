@@ -8,10 +8,20 @@ import numpy as np
 import pytest
 
 import pyclmm
-from pyclmm import ArgumentError, TileConfig
+from pyclmm import KERNELS, ArgumentError, TileConfig
 from pyclmm.kernels.config import PlainConfig
 from pyclmm.selection import schema
-from tests.support.made_up import DEVICE
+from tests.support.made_up import (
+    ARC,
+    DEVICE,
+    EPYC_INTEL,
+    EPYC_POCL,
+    LLVMPIPE,
+    MALI,
+    MI250,
+    NEON,
+    dense_problem,
+)
 
 
 @pytest.mark.parametrize("field", ["bm", "bn", "bk", "sgm", "sgn", "tm", "tn", "vec", "stages"])
@@ -126,6 +136,22 @@ def test_each_violation_names_size_and_limit(local_size, local_bytes, reason):
     device = replace(DEVICE, max_work_group_size=256, max_work_item_sizes=(1024, 1024, 64))
     device = replace(device, local_mem_size=32768)
     assert TileConfig().violations(device, local_size, local_bytes) == [reason]
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize(
+    "device",
+    [MI250, ARC, MALI, LLVMPIPE, DEVICE, EPYC_POCL, EPYC_INTEL, NEON],
+    ids=lambda device: device.name,
+)
+def test_work_groups_lie_along_dimension_0_where_a_device_allows_no_others(kernel, device):
+    """As Apple's driver for CPUs says: 1024 x 1 x 1."""
+    device = replace(device, max_work_item_sizes=(1024, 1, 1))
+    for dtype, precision in (("float32", "highest"), ("complex64", "highest"), ("float64", "high")):
+        problem = dense_problem(70, 60, 50, dtype, precision=precision)
+        for config in kernel.configs(problem, device) if kernel.refuses(problem, device) is None else ():
+            for launch in kernel.launches(problem, config, device).launches:
+                assert not TileConfig().violations(device, launch.local_size, 0), (config, launch.kernel)
 
 
 def test_limits_themselves_are_allowed():

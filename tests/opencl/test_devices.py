@@ -15,7 +15,7 @@ from pyclmm.opencl.devices import all_devices, default_device, device_info, find
 from pyclmm.selection.select import candidates, refusal
 from tests.support.cases import problem_of
 from tests.support.driver import without_intels
-from tests.support.faults import replace_driver
+from tests.support.faults import cl_error, replace_driver
 from tests.support.made_up import DEVICE, LLVMPIPE
 
 TYPES = cl.device_type
@@ -113,6 +113,12 @@ def test_a_driver_that_does_not_promise_subnormal_numbers_may_flush_them(config,
     assert device_info(fake(single_fp_config=config)).flushes is flushes
 
 
+@pytest.mark.parametrize("answers", [{"max_compute_units": 0}, {"native_vector_width_float": 12}], ids=str)
+def test_numbers_that_no_processor_has_leave_a_kernel(answers):
+    info = device_info(fake(type=TYPES.CPU, **answers))
+    assert next(candidates(problem_of(300, 200, 100), info, "auto", ()))
+
+
 def test_compute_capability():
     answers = {"compute_capability_major_nv": 9, "compute_capability_minor_nv": 0}
     assert device_info(fake(**answers)).compute_capability is None, "asked for only where it can be answered"
@@ -122,6 +128,17 @@ def test_compute_capability():
 
 def test_device_info_is_made_once_a_device(queue):
     assert device_info(queue.device) is device_info(queue.device)
+
+
+def test_a_device_that_does_not_answer_says_what_would_do():
+    class Silent(FakeDevice):
+        def __getattr__(self, name):
+            raise cl_error(cl.status_code.INVALID_VALUE, "clGetDeviceInfo")
+
+    device = Silent(**vars(fake()))
+    del device.host_unified_memory
+    with pytest.raises(pyclmm.DeviceLostError, match=r"^device 'Device 1' gives no answer, .*PYOPENCL_CTX"):
+        device_info(device)
 
 
 def test_missing_types():

@@ -57,12 +57,13 @@ class Expected:
             return np.inf
         if got.dtype.kind in "biu":
             return 0.0 if np.array_equal(got, self.value) else np.inf
-        own = reference.unit_roundoff(got.dtype)
+        coarser = max(got.dtype, summed or got.dtype, key=reference.unit_roundoff)  # it rounded the sums
         u = min(reference.unit_roundoff(summed or got.dtype), reference.unit_roundoff(np.float32))
         wide = self.value.dtype  # out may be complex though the product is real
         wide = np.result_type(wide, np.complex64) if got.dtype.kind == "c" else wide
         error = abs(got.astype(wide) - self.value)
-        error = np.maximum(error - (reference.rounding(self.value, got.dtype) if own > u else 0), 0)
+        rounded = reference.unit_roundoff(coarser) > u
+        error = np.maximum(error - (reference.rounding(self.value, coarser) if rounded else 0), 0)
         tiny = np.finfo(np.float32 if u > 1e-10 else np.float64).tiny
         return float(np.max(error / (u * self.scale + tiny), initial=0.0))
 

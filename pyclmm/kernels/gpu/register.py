@@ -194,7 +194,7 @@ class Register(Kernel):
         if not is_held(config):
             reasons += _not_asynchronous(problem, device)
         nbytes = local_bytes(config, problem.sums.nbytes)
-        reasons += config.violations(device, (work_items(config),), nbytes, device.static_local_bytes)
+        reasons += config.violations(device, _group(config), nbytes, device.static_local_bytes)
         # Mesa unrolls no loop over FMAs that are made of integers.
         steps = problem.k * config.tm * config.tn if problem.soft_fma else problem.k // config.bk
         too_many = device.too_many_steps(steps)
@@ -240,6 +240,13 @@ def _not_asynchronous(problem: GemmProblem, device: DeviceInfo) -> Iterator[str]
         yield f"asynchronous copies of single elements are 4 or 8 bytes, not {problem.acc_type}"
 
 
+def _group(config: TileConfig) -> tuple[int, int]:
+    """The work-items of a work-group in each dimension."""
+    items = work_items(config)
+    wide = side_by_side(config) if in_vectors(config) else items
+    return wide, items // wide
+
+
 def _rows_launch(problem: GemmProblem, config: TileConfig) -> Launch:
     items = work_items(config)
     size = (-(-problem.n // config.bn) * items, -(-problem.m // config.bm))
@@ -266,10 +273,7 @@ def _launch(
     partial: str = UNUSED,
 ) -> Launch:
     """The launch of cl/gpu/register.cl for *tiles* tiles from the *first* on."""
-    items, lines = work_items(config), 1
-    if in_vectors(config):
-        items = side_by_side(config)
-        lines = work_items(config) // items
+    items, lines = _group(config)
     defines = (*_defines(problem, config), ("GROUP", GROUP), ("SPLIT", int(split_k > 1)))
     program = gemm_program(problem, "gpu/register.cl", defines)
     size, extra = (tiles * items, split_k * lines), (np.int32(first), np.int32(k_range), partial)

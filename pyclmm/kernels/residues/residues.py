@@ -128,9 +128,10 @@ class Residues(Kernel):
 
 
 def _too_small(device: DeviceInfo) -> str | None:
-    """Why *device* cannot run the work-groups that convert, which have one size, or None if it can."""
+    """Why *device* cannot run the work-groups that have one size, or None if it can."""
     local_bytes = 8 * _TILE_LINES * (_TILE_K * 9 // 8 + 1)
-    return "; ".join(TileConfig().violations(device, (_CONVERT_ITEMS,), local_bytes)) or None
+    broken = TileConfig().violations(device, (_CONVERT_ITEMS,), local_bytes)
+    return "; ".join(broken or TileConfig().violations(device, _COMBINE, 0)) or None
 
 
 def expected_count(problem: GemmProblem) -> int:
