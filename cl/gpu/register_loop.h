@@ -45,17 +45,11 @@ INLINE void read_fragments(
 /* Sums of whole numbers may be added in any order, and AMD's compiler (LLVM 21) computes the products of all k of a
  * tile before it adds them: 300 registers are spilled. An instruction of no bytes that takes and gives a sum keeps
  * them in order. */
-#if defined(__AMDGCN__)
-#define IN_ORDER_uint32(x) __asm__("" : "+v"(x))
-#define IN_ORDER_uint64(x) __asm__("" : "+v"(x))
+#if defined(__AMDGCN__) && (SAME_TYPE(ACC_TYPE, uint32) || SAME_TYPE(ACC_TYPE, uint64))
+#define IN_ORDER(x) __asm__("" : "+v"(x))
 #else
-#define IN_ORDER_uint32(x)
-#define IN_ORDER_uint64(x)
+#define IN_ORDER(x)
 #endif
-#define IN_ORDER_float32(x)
-#define IN_ORDER_float64(x)
-#define IN_ORDER_complex64(x)
-#define IN_ORDER_complex128(x)
 
 /* acc += fa fb, column by column, down and up in turn. The order decides how many registers an instruction can reuse
  * from the one before: on NVIDIA 50.2 instead of 44.7 TFLOP/s. */
@@ -65,7 +59,7 @@ INLINE void multiply(ACC_T (*acc)[TN], const ACC_T *fa, const ACC_T *fb)
     UNROLL for (int i = 0; i < TM; ++i) {
       const int r = c % 2 ? TM - 1 - i : i;
       acc[r][c] = MAC(acc[r][c], fa[r], fb[c]);
-      CAT(IN_ORDER_, ACC_TYPE)(acc[r][c]);
+      IN_ORDER(acc[r][c]);
     }
   }
 }
