@@ -88,9 +88,7 @@ def _rows(problem: GemmProblem) -> Table:
     for at, name in ((14, "alpha"), (16, "beta")):
         with np.errstate(over="ignore"):
             own = np.array([convert(getattr(one, name)) for one in problem.products], dtype)
-        rows.view(np.uint8).reshape(len(rows), -1)[:, 8 * at : 8 * at + dtype.itemsize] = own.view(
-            np.uint8
-        ).reshape(len(rows), -1)
+        rows[:, at : at + 2].view(dtype)[:, 0] = own
     return rows
 
 
