@@ -113,7 +113,8 @@ class HeldWeights(QuantizedUnits):
         rates, units, c, costs = device.rates, device.units, config, self.costs
         groups = tiles_of(problem, c.bm, c.bn) * problem.batch * c.split_k
         local = self.local_bytes(problem, c)
-        resident = max(1, min(_REGISTERS // (_registers(c) * self.items(c)), local_bytes(device) // local))
+        registers = (_HELD + c.bm // 2) * self.items(c)
+        resident = max(1, min(_REGISTERS // registers, local_bytes(device) // local))
         share, rounds = ceil(groups / units), ceil(groups / (units * resident))
         depth, kept = problem.k / c.split_k, c.option("resident", 0)
         waits = rounds * (costs.start + depth / c.bk * costs.step[kept])
@@ -135,10 +136,6 @@ def _turned(problem: GemmProblem, costs: Costs) -> float:
     if not is_fused(problem):
         return costs.turned
     return costs.top if weight_bits(problem) == 4 else costs.fused
-
-
-def _registers(config: TileConfig) -> int:
-    return _HELD + config.bm // 2
 
 
 def staged_bytes(problem: GemmProblem, config: TileConfig, scales: int) -> int:
