@@ -69,12 +69,12 @@ INLINE int next_stage(const int stage)
   return stage + STAGE < STAGES * STAGE ? stage + STAGE : 0;
 }
 
-#if VECTORS
-/* acc += the products of this work-group's tiles over `depth` of K. A CPU's compiler cuts the work-items' loops at
+/* acc += the products of this work-group's tiles over `depth` of K. VECTORS: a CPU's compiler cuts the work-items' loops at
  * barriers. A barrier within an unrolled loop made them of each k, with the sums in memory (Intel's, 2026.2). */
 INLINE void accumulate(
     ACC_T (*acc)[TN], Stream *stream, __local ACC_T *tiles, const Place p, const int depth)
 {
+#if VECTORS
   ACC_T fa[TM], fb[TN];
   fetch_a(stream, tiles);
   fetch_b(stream, tiles);
@@ -92,12 +92,7 @@ INLINE void accumulate(
     land_tile(stream, tiles + now);
     barrier(CLK_LOCAL_MEM_FENCE);
   }
-}
 #else
-/* acc += the products of this work-group's tiles over `depth` of K. */
-INLINE void accumulate(
-    ACC_T (*acc)[TN], Stream *stream, __local ACC_T *tiles, const Place p, const int depth)
-{
   ACC_T fa[2][TM], fb[2][TN];
   for (int stage = 0; stage < LEAD; ++stage) {
     fetch_a(stream, tiles + stage * STAGE);
@@ -124,5 +119,5 @@ INLINE void accumulate(
       multiply(acc, fa[kk % 2], fb[kk % 2]);
     }
   }
-}
 #endif
+}
