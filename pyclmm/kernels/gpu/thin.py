@@ -24,7 +24,7 @@ from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import ACCESS, TileConfig
 from ..cost import ON_CPU, on_cpu, together, waiting_factor
 from ..device import DeviceInfo
-from ..interface import Kernel, Launch, Loops, Work, gemm_launch, gemm_program, round_up
+from ..interface import Kernel, Loops, Work, gemm_launch, gemm_program, round_up
 from ..split_k import PartialSums, TileRange
 from .tile import stored_as_summed
 
@@ -112,7 +112,18 @@ class Thin(Kernel):
         k_range = round_up(-(-max(1, problem.k) // _split_k(problem, config, device)), ACCESS)
         tile_range = TileRange(0, tiles, max(1, -(-problem.k // k_range)))
         sums = PartialSums(problem, bm, bn, tile_range)
-        return sums.behind(_product(sums, config, k_range), device)
+        along_k = _along_k(problem)
+        name = "thin_dot" if along_k else "thin_walk"
+        teams, depth = ("TEAMS", "LINES") if along_k else ("SLICES", "AHEAD")
+        defines = [
+            ("THIN_ROWS", int(rows)), ("Q", q), ("CHUNK", _access(problem, config)),
+            ("SPLIT", int(tile_range.split_k > 1)), ("LANES", config.option("lanes")),
+            (teams, config.option("teams")), (depth, config.option("depth")),
+        ]  # fmt: skip
+        program = gemm_program(problem, f"gpu/{name}.cl", defines)
+        size, local = (tiles * _items(config), tile_range.split_k), (_items(config), 1)
+        extra = (np.int32(k_range), sums.partial)
+        return sums.behind(gemm_launch(problem, program, name, size, local, extra), device)
 
 
 def _thin_rows(problem: GemmProblem) -> bool:
@@ -236,19 +247,3 @@ def _seconds(problem: GemmProblem, config: TileConfig, split_k: int, device: Dev
     seconds += rates.group * max(0, groups - slots)
     seconds = seconds * (ON_CPU if device.is_cpu else 1) + on_cpu(device, groups, items)
     return seconds + rates.launch + (rates.launch + _SUMS if split_k > 1 else 0)
-
-
-def _product(sums: PartialSums, config: TileConfig, k_range: int) -> Launch:
-    problem, tile_range = sums.problem, sums.tile_range
-    along_k = _along_k(problem)
-    name = "thin_dot" if along_k else "thin_walk"
-    teams, depth = ("TEAMS", "LINES") if along_k else ("SLICES", "AHEAD")
-    defines = [
-        ("THIN_ROWS", int(_thin_rows(problem))), ("Q", _thin_side(problem)),
-        ("CHUNK", _access(problem, config)), ("SPLIT", int(tile_range.split_k > 1)),
-        ("LANES", config.option("lanes")), (teams, config.option("teams")), (depth, config.option("depth")),
-    ]  # fmt: skip
-    program = gemm_program(problem, f"gpu/{name}.cl", defines)
-    size, local = (tile_range.tiles * _items(config), tile_range.split_k), (_items(config), 1)
-    extra = (np.int32(tile_range.first), np.int32(k_range), sums.partial)
-    return gemm_launch(problem, program, name, size, local, extra)
