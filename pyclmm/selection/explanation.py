@@ -175,9 +175,8 @@ def explain(
     """The explanation of *choice* for *problem*.
 
     *requested*: the ``kernel=`` of the call. *failed*: "name: reason" for each kernel that was tried and
-    failed. *check_seconds*: what ``verify=`` adds to each estimate. *elsewhere*: the other
-    device that there was. *runs_on*: the part of *device* that computes it, where that is not all; the choice
-    was made for all.
+    failed. *check_seconds*: what ``verify=`` adds to each estimate. *elsewhere*: the other device that there
+    was. *runs_on*: the part of *device* that computes it, where that is not all; the choice was made for all.
     """
     runs_on = runs_on or device
     entry = choice.entry if choice else None
