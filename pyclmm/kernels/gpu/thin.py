@@ -15,6 +15,7 @@ The constants were measured on an NVIDIA H200 (docs/kernels/register.md).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -65,14 +66,9 @@ class Thin(Kernel):
         return None
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        found = [
-            TileConfig(
-                vec=_widest(problem),
-                split_k=1 if problem.reproducible else 0,
-                options=(("depth", depth), ("lanes", lanes), ("teams", teams)),
-            )
-            for lanes, teams, depth in _shapes(problem)
-        ]
+        one = TileConfig(vec=_widest(problem), split_k=int(problem.reproducible))
+        names = ("lanes", "teams", "depth")
+        found = (replace(one, options=dict(zip(names, shape, strict=True))) for shape in _shapes(problem))
         return [c for c in found if not self.violations(problem, c, device)]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
