@@ -214,9 +214,7 @@ class Tiling:
 
     def _launch_seconds(self, tile_range: TileRange) -> float:
         c, steps = self.config, -(-self._steps // tile_range.split_k)
-        copied = (
-            c.bk * (c.bm + c.bn) * self.itemsize / 16 / self._items
-        )  # 16 bytes at a time, for a step
+        copied = c.bk * (c.bm + c.bn) * self.itemsize / 16 / self._items  # 16 bytes at a time, for a step
         start = _START + _START_COPY * min(self._ahead, steps) * copied
         alone = steps * self._alone_step + (start + self._end) * self.device.rates.latency
         busy = steps * self._busy_step + self._busy_ends

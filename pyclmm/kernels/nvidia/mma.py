@@ -19,15 +19,7 @@ from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import UNUSED, Defines, Launch, MatrixKernel, Work, round_up, tiles_of
 from ..split_k import PartialSums, TileRange, with_ranges
-from .matrix_units import (
-    DOUBLE,
-    LINE_ALIGN,
-    ONE_PASS,
-    Operands,
-    block_of,
-    in_staged_lines,
-    pack_launches,
-)
+from .matrix_units import DOUBLE, LINE_ALIGN, ONE_PASS, Operands, block_of, in_staged_lines, pack_launches
 from .mma_ring import product, too_many_stages, unfit, work_items
 from .unit_cost import pack_seconds, ring_seconds
 
