@@ -22,7 +22,7 @@ from .matrix_unit import MATRIX_UNITS
 Arg = np.generic | str
 Table = np.ndarray[Any, np.dtype[np.int64]]  # offsets in elements: one row for each product z of a stack
 Defines = tuple[tuple[str, int | str], ...]
-_ROWS_OF_TILES = 8  # that some families compute together (GROUP of cl/include/tile_order.h)
+GROUP = 8  # rows of tiles that are computed together (cl/include/tile_order.h)
 GATE = "workspace:plan"  # the argument `gate` of GEMM_ARGS
 LISTED = ("products", "tiles")  # the tables of a list, or the workspace of ragged products (listed.h)
 UNUSED = "batch_offsets"  # any pointer, for an argument that the program never reads
@@ -239,7 +239,7 @@ class Kernel(ABC):
 
     def loops(self, problem: GemmProblem, config: TileConfig) -> Loops:
         """The loops of the programs of *config*: here a tile, and the stages that are loaded ahead."""
-        m, n = ((size, _ROWS_OF_TILES * size) for size in (config.bm, config.bn))
+        m, n = ((size, GROUP * size) for size in (config.bm, config.bn))
         found = Loops(m, n, (config.bk, config.bk * config.stages))
         return found.exchanged if config.option("swapped") else found
 

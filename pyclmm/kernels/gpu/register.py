@@ -14,8 +14,8 @@ from .. import listed
 from ..accepts import GENERAL, IN_ORDER, LISTS, Accepts
 from ..config import TileConfig, slices
 from ..device import DeviceInfo
-from ..interface import UNUSED, Defines, Kernel, Launch, Work, Workspace, gemm_launch, gemm_program
-from ..split_k import GROUP, PartialSums
+from ..interface import GROUP, UNUSED, Defines, Kernel, Launch, Work, Workspace, gemm_launch, gemm_program
+from ..split_k import PartialSums
 from .tile import (
     by_rows,
     in_vectors,

@@ -15,8 +15,8 @@ from ..accepts import GENERAL, Accepts
 from ..config import TileConfig
 from ..cost import ON_CPU, on_cpu, together, waiting_factor
 from ..device import DeviceInfo
-from ..interface import Kernel, Loops, Work, gemm_defines, gemm_launch, round_up
-from ..split_k import GROUP, PartialSums, TileRange
+from ..interface import GROUP, Kernel, Loops, Work, gemm_defines, gemm_launch, round_up
+from ..split_k import PartialSums, TileRange
 from ..weights import (
     GROUPS_A_UNIT,
     RUN,

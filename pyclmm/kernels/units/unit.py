@@ -18,9 +18,9 @@ from ..accepts import BYTES, EPILOGUE, HALVES, Accepts, Types
 from ..config import TileConfig
 from ..cost import launched
 from ..device import DeviceInfo
-from ..interface import Defines, MatrixKernel, Work, gemm_launch, gemm_program, round_up, tiles_of
+from ..interface import GROUP, Defines, MatrixKernel, Work, gemm_launch, gemm_program, round_up, tiles_of
 from ..matrix_unit import DPAS_EXTENSION, MATRIX_UNITS
-from ..split_k import GROUP, PartialSums, TileRange, with_ranges
+from ..split_k import PartialSums, TileRange, with_ranges
 
 _MOST_SPLIT_K = 16
 # Slowdown where a compute unit holds one work-group: nothing else runs while it waits at a barrier
