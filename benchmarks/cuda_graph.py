@@ -30,10 +30,22 @@ class Graph:
 
     def seconds(self) -> float:
         """Device seconds of one call, from a replay."""
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda._sleep(_SPIN)
-        start.record()
-        self._graph.replay()
-        end.record()
-        end.synchronize()
-        return float(start.elapsed_time(end)) * 1e-3 / self.calls
+        return elapsed(self._graph.replay) / self.calls
+
+
+def on_device(call: Callable[[], object], calls: int) -> float:
+    """Device seconds of one of *calls* eager calls, after another one."""
+    call()
+    return elapsed(call, calls)
+
+
+def elapsed(call: Callable[[], object], calls: int = 1) -> float:
+    """Device seconds of one of *calls* calls."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(calls):
+        call()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) * 1e-3 / calls

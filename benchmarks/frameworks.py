@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from cuda_graph import Graph
+from cuda_graph import Graph, on_device
 from products import KINDS, Product, drawn
 from ratios import by_kind
 from sampled import TOLERANCE, Random, to_torch
 
 import pyclmm
+from pyclmm.opencl.clock import elapsed
 
 _PAUSE = 0.02  # seconds before each side
 _ROUNDS = 7
@@ -49,25 +50,10 @@ def medians(sides: Sides, rounds: int = _ROUNDS) -> dict[str, float]:
     return {name: statistics.median(times) for name, times in found.items()}
 
 
-def on_device(call: Callable[[], object], calls: int) -> float:
-    """Device seconds of one of *calls* eager calls."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    call()
-    start.record()
-    for _ in range(calls):
-        call()
-    end.record()
-    end.synchronize()
-    return float(start.elapsed_time(end)) * 1e-3 / calls
-
-
 def on_host(call: Callable[[], object]) -> float:
     """Host seconds of a call: the device ends the calls of a burst sooner than the host makes them."""
     torch.cuda.synchronize()
-    start = time.perf_counter()
-    for _ in range(_CALLS):
-        call()
-    taken = (time.perf_counter() - start) / _CALLS
+    taken = elapsed(call, _CALLS)
     torch.cuda.synchronize()
     return taken
 

@@ -30,6 +30,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cla
 import torch
+from cuda_graph import elapsed
 
 import pyclmm
 from pyclmm.kernels import kernel_named
@@ -141,13 +142,7 @@ class GpuProduct:
         return 1e-9 * statistics.median(x[-1].profile.end - x[0].profile.start for x in calls)
 
     def cublas(self) -> float:
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(self.burst):
-            torch.matmul(*self.torch)
-        end.record()
-        end.synchronize()
-        return float(start.elapsed_time(end)) * 1e-3 / self.burst
+        return elapsed(lambda: torch.matmul(*self.torch), self.burst)
 
     def clblast(self, library: ctypes.CDLL) -> float:
         z, m, n, k = self.shape

@@ -24,6 +24,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from examples.mlp.checkpoint import Settings
 from examples.mlp.data import Pictures
 from examples.mlp.model import FusedRefused, Model, initial
 from examples.mlp.train import new_model
+from pyclmm.opencl.clock import elapsed
 
 BATCH, INPUTS, CLASSES, PICTURES = 32, 784, 10, 8192
 GPU_SIZES, CPU_SIZES = (
@@ -131,16 +133,12 @@ def timed(sides: dict[str, Train]) -> dict[str, list[float]]:
     steps = {}
     for name, train in sides.items():
         train(20)  # compiles, and tries kernels
-        start = time.perf_counter()
-        train(20)
-        steps[name] = max(20, round(SAMPLE_SECONDS * 20 / (time.perf_counter() - start)))
+        steps[name] = max(20, round(SAMPLE_SECONDS * 20 / elapsed(partial(train, 20))))
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     names = list(sides)
     for turn in range(ROUNDS):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            start = time.perf_counter()
-            sides[name](steps[name])
-            seconds[name].append((time.perf_counter() - start) / steps[name])
+            seconds[name].append(elapsed(partial(sides[name], steps[name])) / steps[name])
     return seconds
 
 

@@ -5,11 +5,10 @@ That is FMA units x vector elements x clock under load: the limit of every produ
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pyopencl as cl
 
+from pyclmm.opencl.clock import least
 from pyclmm.opencl.devices import device_info
 
 CHAINS = 12  # independent sums: latency x FMA units is 8 to 10; 16 registers are enough for 12
@@ -56,9 +55,5 @@ def _rate(queue: cl.CommandQueue, real: str, bits: int) -> float:
     units = queue.device.max_compute_units
     out = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 8 * units)
     kernel.set_args(out, np.dtype(f"f{itemsize}").type(1e-9), np.int32(_STEPS))
-    seconds = []
-    for _ in range(_ROUNDS):
-        start = time.perf_counter()
-        cl.enqueue_nd_range_kernel(queue, kernel, (units,), (1,)).wait()
-        seconds.append(time.perf_counter() - start)
-    return 2 * lanes * CHAINS * _STEPS * units / min(seconds) / 1e9
+    seconds = least(lambda: cl.enqueue_nd_range_kernel(queue, kernel, (units,), (1,)).wait(), _ROUNDS)
+    return 2 * lanes * CHAINS * _STEPS * units / seconds / 1e9

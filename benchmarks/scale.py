@@ -39,6 +39,7 @@ from tile_trace import Trace
 
 import pyclmm
 from pyclmm.opencl import staging
+from pyclmm.opencl.clock import elapsed
 from pyclmm.opencl.devices import device_info
 from pyclmm.streaming import entry
 from pyclmm.tools.report import header_json
@@ -81,9 +82,7 @@ def timed(sides: Mapping[str, Callable[[], object]], rounds: int = _ROUNDS) -> d
     for _ in range(rounds):
         for name, side in sides.items():
             time.sleep(_PAUSE)
-            start = time.perf_counter()
-            side()
-            found[name].append(time.perf_counter() - start)
+            found[name].append(elapsed(side))
     return {name: {"median": statistics.median(x), "least": min(x)} for name, x in found.items()}
 
 
@@ -287,9 +286,7 @@ def file(divide: int, folder: Path) -> list[Record]:
     for _ in range(2):
         for name, side in (("product", plan), ("reading", lambda: read_through(path))):
             if forget_pages(path):
-                start_time = time.perf_counter()
-                side()
-                cold[name].append(time.perf_counter() - start_time)
+                cold[name].append(elapsed(side))
     for name, x in cold.items():
         if x:
             seconds[f"{name}, not cached"] = {"median": statistics.median(x), "least": min(x)}

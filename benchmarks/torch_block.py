@@ -24,8 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from cuda_graph import elapsed
 
 import pyclmm.torch
+from pyclmm.opencl import clock
 
 TRAINED = 100
 _WARM = 3  # steps before a round is timed
@@ -111,17 +113,8 @@ def seconds(call: Callable[[], object], calls: int, device: str) -> float:
     for _ in range(_WARM):
         call()
     if not device.startswith("cuda"):
-        begin = time.perf_counter()
-        for _ in range(calls):
-            call()
-        return (time.perf_counter() - begin) / calls
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(calls):
-        call()
-    end.record()
-    end.synchronize()
-    return float(start.elapsed_time(end)) * 1e-3 / calls
+        return clock.elapsed(call, calls)
+    return elapsed(call, calls)
 
 
 def timed(args: argparse.Namespace) -> dict[str, list[float]]:

@@ -14,7 +14,6 @@ import datetime
 import json
 import os
 import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ import numpy as np
 import processor
 
 import pyclmm
+from pyclmm.opencl.clock import elapsed
 
 Ways = dict[str, Callable[[], object]]
 TURN = 0.005  # seconds: short, so that some turns are undisturbed
@@ -77,20 +77,13 @@ def turns(ways: Ways, rounds: int, turn: float = TURN) -> dict[str, list[float]]
     calls: dict[str, int] = {}
     taken: dict[str, list[float]] = {name: [] for name in ways}
     for name, call in ways.items():
-        calls[name] = max(1, round(turn / _seconds(call, 3)))
+        calls[name] = max(1, round(turn / elapsed(call, 3)))
     names = list(ways)
     for number in range(rounds):
         at = number % len(names)
         for name in names[at:] + names[:at]:
-            taken[name].append(_seconds(ways[name], calls[name]))
+            taken[name].append(elapsed(ways[name], calls[name]))
     return taken
-
-
-def _seconds(call: Callable[[], object], times: int) -> float:
-    start = time.perf_counter()
-    for _ in range(times):
-        call()
-    return (time.perf_counter() - start) / times
 
 
 def main() -> None:

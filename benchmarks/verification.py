@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cuda_graph import Graph
+from cuda_graph import Graph, on_device
 
 import pyclmm
+from pyclmm.opencl.clock import elapsed
 
 try:
     import torch
@@ -33,26 +34,6 @@ _PAUSE = 0.02  # seconds before each side
 _LEAST = 2e-3  # seconds of calls that are timed together
 
 Timed = Callable[[Callable[[], object], int], float]
-
-
-def on_host(call: Callable[[], object], calls: int) -> float:
-    """Seconds of one of *calls* calls, each of which waits for its result."""
-    start = time.perf_counter()
-    for _ in range(calls):
-        call()
-    return (time.perf_counter() - start) / calls
-
-
-def on_cuda(call: Callable[[], object], calls: int) -> float:
-    """Device seconds of one of *calls* calls."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    call()
-    start.record()
-    for _ in range(calls):
-        call()
-    end.record()
-    end.synchronize()
-    return float(start.elapsed_time(end)) * 1e-3 / calls
 
 
 def in_graph(call: Callable[[], object], calls: int) -> float:
@@ -74,7 +55,7 @@ def arrays(n: int, dtype: str, with_torch: bool) -> list[Any]:
 
 def row(n: int, dtype: str, precision: Any, rounds: int, timed: Timed) -> dict[str, Any]:
     """Seconds of both sides, and their ratio."""
-    a, b, out = arrays(n, dtype, timed is not on_host)
+    a, b, out = arrays(n, dtype, timed is not elapsed)
     sides = {
         name: pyclmm.Matmul(a, b, out=out, precision=precision, verify=verify)
         for name, verify in (("plain", False), ("verify", True))
@@ -111,7 +92,7 @@ def main() -> None:
     device = pyclmm.default_queue().device
     print(f"{device.name}, driver {device.driver_version}")
     sizes = [int(n) for n in options.sizes.split(",")]
-    timed: Timed = in_graph if options.graphs else on_cuda if options.torch else on_host
+    timed: Timed = in_graph if options.graphs else on_device if options.torch else elapsed
     rows = [row(n, *kind, options.rounds, timed) for n in sizes for kind in _KINDS]
     if options.json:
         head = {"device": device.name, "driver": device.driver_version}

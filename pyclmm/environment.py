@@ -10,7 +10,7 @@ import functools
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -46,11 +46,9 @@ class Variable:
         """The name as CPython keeps it in ``os.environ._data``."""
         return os.environ.encodekey(self.name)
 
-    @contextmanager
-    def meanwhile(self, value: str) -> Iterator[None]:
+    def meanwhile(self, value: str) -> AbstractContextManager[None]:
         """In this block the variable has *value*, unless the user has set it. Then it is gone."""
-        with nullcontext() if self.is_set else self.replaced(value):
-            yield
+        return nullcontext() if self.is_set else self.replaced(value)
 
     @contextmanager
     def replaced(self, value: str) -> Iterator[None]:

@@ -136,8 +136,7 @@ def _imatmul(self: Array, other: Any) -> Any:
     if np.ndim(other) < 2:
         raise ShapeError(
             "a @= b: b does not have enough dimensions; inplace matrix multiplication requires the second "
-            "operand to "
-            "have at least two dimensions; use a = a @ b"
+            "operand to have at least two dimensions; use a = a @ b"
         )
     return matmul(self, other, out=self)
 
@@ -166,13 +165,7 @@ def _as_before(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], keywords: 
     if any(isinstance(x, Array) for x in keywords.get("out", ())):
         raise TypeError("return arrays must be of ArrayType")  # NumPy's words
     name = _REFLECTED.get(ufunc.__name__)
-    if (
-        name
-        and method == "__call__"
-        and len(inputs) == 2
-        and not isinstance(inputs[0], Array)
-        and not keywords
-    ):
+    if name and method == "__call__" and not isinstance(inputs[0], Array) and not keywords:
         reflected = getattr(inputs[1], name, None)
         first = inputs[0]
         if isinstance(first, np.ndarray) and first.ndim == 0 and ufunc.__name__ in _COMPARISONS:

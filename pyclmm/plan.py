@@ -14,7 +14,7 @@ from .errors import ArgumentError, DTypeError
 from .execution import kinds
 from .execution.device_path import BoundCall, DevicePath
 from .execution.operands import ArrayT, Operands, collect, named, queue_of, signature, unfit, used_layouts
-from .execution.options import Options, beta_of, events_of, plain_numbers
+from .execution.options import Options, WithOptions, beta_of, events_of, plain_numbers
 from .execution.prepared import CLOSED, Prepared
 from .execution.weights import as_given, format_of, unpacked
 from .kernels.config import TileConfig
@@ -22,7 +22,7 @@ from .kernels.interface import Program
 from .opencl.devices import DeviceChoice
 from .opencl.late_events import as_list
 from .problem.literals import Activation, Casting, Precision, Rounded, Trans, Verify
-from .raising import OfProcess, guarded, raise_of_system
+from .raising import guarded, raise_of_system
 from .selection.explanation import Estimate, Explanation
 from .selection.select import KernelChoice
 from .untraced import untraced
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _LAYOUT = ("operand", "shape", "strides, bytes", "dtype", "used")
 
 
-class Matmul(OfProcess, Generic[ArrayT]):
+class Matmul(WithOptions, Generic[ArrayT]):
     """A product planned for operands of one shape, dtype and layout.
 
     ``Matmul(a, b)`` checks the operands, chooses a kernel, builds it and sees that there is workspace. After
@@ -114,25 +114,17 @@ class Matmul(OfProcess, Generic[ArrayT]):
         given = unpacked(named(a, b, c, bias, out), trans_a, trans_b)
         operands = collect(given)
         options = Options(
-            trans_a=trans_a,
-            trans_b=trans_b,
-            activation=activation,
-            kernel=kernel,
-            precision=precision,
-            reproducible=reproducible,
-            casting=casting,
-            verify=verify,
+            trans_a=trans_a, trans_b=trans_b, activation=activation, kernel=kernel, precision=precision,
+            reproducible=reproducible, casting=casting, verify=verify, quantize_a=quantize_a,
+            b_format=format_of(b), workspace_limit=workspace_limit, constant_b=constant_b,
             dtype=kinds.computed_dtype(given) if dtype is None else dtype,
-            quantize_a=quantize_a,
-            b_format=format_of(b),
-            workspace_limit=workspace_limit,
-            constant_b=constant_b,
-        )
+        )  # fmt: skip
         own = queue_of(operands, queue, device)
         self._product = Prepared(
             operands, signature(operands), options, own, plain_numbers(alpha, beta_of(beta, c))
         )
         self._executable, self._options = self._product.executable, options
+        self._has_same_bits = self._executable.problem.has_same_bits
         self._shapes_of_weights = (b.data.shape, b.shape) if options.b_format else (None, None)
 
     @untraced
@@ -257,21 +249,6 @@ class Matmul(OfProcess, Generic[ArrayT]):
         """The kernel's tile sizes and options; None if the result is empty."""
         choice = self._executable.choice
         return choice.config if choice else None
-
-    @property
-    def precision(self) -> str:
-        """The precision that the plan was made with."""
-        return self._executable.gemm.problem.precision
-
-    @property
-    def reproducible(self) -> bool:
-        """Whether the bits of its results are the same on every device. Those of integers always are."""
-        return self._executable.gemm.problem.has_same_bits
-
-    @property
-    def verify(self) -> bool | str:
-        """How its results are checked: False, True or "repair" (docs/verification.md)."""
-        return self._executable.verify
 
     @property
     def workspace_nbytes(self) -> int:

@@ -191,7 +191,7 @@ def locked(path: Path) -> Iterator[None]:
     """Hold a lock on *path* against other processes, so that the file can be read, changed and written. Goes
     on without a lock if there is none to be had; the file is written whole in any case.
     """
-    handle = _lock(path.with_suffix(".lock"), waits=True)
+    handle = try_lock(path.with_suffix(".lock"), waits=True)
     try:
         yield
     finally:
@@ -199,12 +199,10 @@ def locked(path: Path) -> Iterator[None]:
             unlock(handle)
 
 
-def try_lock(path: Path) -> int | None:
-    """Lock *path*, made if missing, until ``unlock``. None: it is locked or untrusted; Windows."""
-    return _lock(path, waits=False)
-
-
-def _lock(path: Path, waits: bool) -> int | None:
+def try_lock(path: Path, waits: bool = False) -> int | None:
+    """Lock *path*, made if missing, until ``unlock``; None if it is untrusted, on Windows, and where it is
+    locked, unless this *waits*.
+    """
     handle = None
     try:
         if CAN_LOCK and _made(path.parent):

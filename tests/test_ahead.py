@@ -1,20 +1,17 @@
 """warm: after it the first call compiles nothing, and its errors say what would do."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cla
 import pytest
-from click.testing import CliRunner
 
 import pyclmm
 from pyclmm.checks import selfcheck
 from pyclmm.opencl import program
 from pyclmm.plan import programs_of
-from pyclmm.tools import cli
+from tests.support.commands import command
 from tests.support.contexts import new_queue
 from tests.support.faults import (
     BUILD_FAILURE,
@@ -25,7 +22,7 @@ from tests.support.faults import (
     noted_launches,
     refuse_kernels,
 )
-from tests.support.processes import nothing_checked
+from tests.support.processes import nothing_checked, python
 
 A, B = ((37, 41), "float32"), ((41, 30), "float32")
 
@@ -194,21 +191,21 @@ def test_what_cannot_be_multiplied_is_named(products, error, words):
         pyclmm.warm(*products)
 
 
-@pytest.mark.parametrize("wrong", [None, 1, "yes", np.array([1, 2])], ids=str)
-def test_on_device_is_true_or_false(wrong):
-    with pytest.raises(pyclmm.DTypeError, match=r"on_device is .*; pass True or False"):
-        pyclmm.warm((X, X), on_device=wrong)
+ON_DEVICE = r"on_device is .*; pass True or False"
 
 
-def test_a_bias_in_another_form_is_named():
-    with pytest.raises(pyclmm.DTypeError, match="bias is a float; pass an array"):
-        pyclmm.warm((X, X), bias=1.0)
-
-
-def test_a_keyword_that_a_plan_does_not_take_raises():
-    keywords = {"wait_for": []}
-    with pytest.raises(TypeError, match="wait_for"):
-        pyclmm.warm((X, X), **keywords)
+@pytest.mark.parametrize(
+    ("name", "value", "error", "words"),
+    [
+        *(("on_device", x, pyclmm.DTypeError, ON_DEVICE) for x in (None, 1, "yes", np.array([1, 2]))),
+        ("bias", 1.0, pyclmm.DTypeError, "bias is a float; pass an array"),
+        ("wait_for", [], TypeError, "wait_for"),
+    ],
+    ids=str,
+)
+def test_a_keyword_that_is_not_taken_is_named(name, value, error, words):
+    with pytest.raises(error, match=words):
+        pyclmm.warm((X, X), **{name: value})
 
 
 @pytest.mark.parametrize("on_device", [True, False])
@@ -220,8 +217,7 @@ def test_a_device_that_is_lost_is_told(own_queue, on_device):
 
 def test_the_command_warms_later_processes(own_caches, tmp_path):
     """Nothing is checked again by a process that finds what `pyclmm warm` kept."""
-    shown = CliRunner().invoke(cli.main, ["warm", "33x29x31,5x7x9", "--dtype", "float32", "--layout", "NT"])
-    assert shown.exit_code == 0, shown.output
+    shown = command("warm", "33x29x31,5x7x9", "--dtype", "float32", "--layout", "NT")
     assert shown.stdout.count("Matmul 33 x 29 x 31 float32 @ float32 NT:") == 1
     assert shown.stdout.count("Matmul 5 x 7 x 9 float32 @ float32 NT:") == 1
     code = (
@@ -230,18 +226,15 @@ def test_the_command_warms_later_processes(own_caches, tmp_path):
         "x, y = np.ones((33, 31), 'f4'), np.ones((29, 31), 'f4');"
         "assert (pyclmm.matmul(x, y.T) == 31).all()"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
+    python("-c", code, check=True)
 
 
 @pytest.mark.parametrize(("options", "status"), [((), 0), (("--strict",), 1)])
 def test_the_command_says_that_a_kernel_fell_back(own_caches, options, status):
     # twice: its build is repeated past a damaged cache
-    with (
-        failing("opencl", "Program", cl_error(BUILD_FAILURE), times=2),
-        pytest.warns(pyclmm.KernelWarning, match="is used instead"),
-    ):
-        shown = CliRunner().invoke(cli.main, ["warm", "33x45x31", "--json", *options])
-    assert shown.exit_code == status, shown.output
+    fault = failing("opencl", "Program", cl_error(BUILD_FAILURE), times=2)
+    with fault, pytest.warns(pyclmm.KernelWarning, match="is used instead"):
+        shown = command("warm", "33x45x31", "--json", *options, status=status)
     assert json.loads(shown.stdout)["failed"]
     assert ("Error: another kernel is used instead: " in shown.stderr) == bool(status)
 
@@ -250,8 +243,7 @@ def test_the_command_says_if_nothing_is_kept(own_caches, monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("PYCLMM_CACHE_DIR", str(tmp_path / "file" / "cache"))
     with pytest.warns(pyclmm.CacheWarning, match="not all can be kept"):
-        shown = CliRunner().invoke(cli.main, ["warm", "3x4x5", "--dtype", "float32"])
-    assert shown.exit_code == 2
+        shown = command("warm", "3x4x5", "--dtype", "float32", status=2)
     assert "not all is kept" in shown.stderr
     assert f"cannot write {tmp_path}/file/cache/" in shown.stderr
     assert "kept in" not in shown.stdout

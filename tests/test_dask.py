@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pyclmm
-from pyclmm import file_locks
+from pyclmm import ArgumentError, DTypeError, ShapeError, file_locks
 from pyclmm.opencl import staging
 from pyclmm.opencl.devices import default_device, device_info
 from tests.support.faults import failing, replace_driver
@@ -231,7 +231,7 @@ def test_chunks_that_are_no_arrays_are_refused(rng, turned, said):
     x = da.from_array(numbers(rng, (6, 6)), chunks=3)
     odd = x.map_blocks(turned, meta=np.empty((0, 0), "f4"))
     for product, name in ((pyclmm.dask.matmul(odd, x), "x"), (pyclmm.dask.matmul(x, odd), "y")):
-        with pytest.raises(pyclmm.DTypeError, match=f"a chunk of {name} is a {said}"):
+        with pytest.raises(DTypeError, match=f"a chunk of {name} is a {said}"):
             product.compute()
 
 
@@ -251,14 +251,14 @@ def test_chunks_of_another_shape_or_dtype_than_promised_are_refused(rng, turned,
         odd, other = (x, y) if name == "x" else (y, x)
         odd = odd.map_blocks(turned, chunks=odd.chunks, meta=np.empty((0, 0), "f4"))
         product = pyclmm.dask.matmul(odd, other) if name == "x" else pyclmm.dask.matmul(other, odd)
-        with pytest.raises((pyclmm.ShapeError, pyclmm.DTypeError), match=said.replace("NAME", name)):
+        with pytest.raises((ShapeError, DTypeError), match=said.replace("NAME", name)):
             product.compute()
 
 
 def test_chunks_with_as_many_numbers_along_several_axes_of_k_are_refused(rng):
     x, y = (da.from_array(numbers(rng, shape)) for shape in ((4, 2, 3), (2, 3, 5)))
     odd = x.map_blocks(lambda chunk: chunk.swapaxes(1, 2), chunks=x.chunks, meta=x._meta)
-    with pytest.raises(pyclmm.ShapeError, match=r"a chunk of x has shape \(4, 3, 2\), one of y \(2, 3, 5\)"):
+    with pytest.raises(ShapeError, match=r"a chunk of x has shape \(4, 3, 2\), one of y \(2, 3, 5\)"):
         pyclmm.dask.tensordot(odd, y, 2).compute()
 
 
@@ -273,7 +273,7 @@ def test_chunks_of_other_shapes_than_those_before_along_k_are_refused(rng, short
     y = da.from_array(numbers(rng, (8, 5)), chunks=(4, 5))
     odd = x.map_blocks(turned, chunks=x.chunks, meta=np.empty((0, 0), "f4"))
     product = pyclmm.dask.matmul(odd, y, host_limit=100)  # a task for each chunk of K
-    with pytest.raises(pyclmm.ShapeError, match=r"shape \(., 5\), those before them along K \(., 5\)"):
+    with pytest.raises(ShapeError, match=r"shape \(., 5\), those before them along K \(., 5\)"):
         product.compute()
 
 
@@ -381,38 +381,30 @@ def test_a_step_waits_until_the_one_before_the_last_has_ended(rng, monkeypatch):
 
 matmul, tensordot = pyclmm.dask.matmul, pyclmm.dask.tensordot
 BAD = [
-    (lambda x: matmul(x, x[:3]), pyclmm.ShapeError, r"\(4, 4\) and y \(3, 4\)"),
-    (lambda x: matmul(x, 2.0), pyclmm.ShapeError, r"y has shape \(\)"),
-    (lambda x: matmul(x[x > 1], x), pyclmm.ArgumentError, "compute_chunk_sizes"),
-    (lambda x: matmul(x, x.astype("U3")), pyclmm.DTypeError, "dtype <U3"),
-    (lambda x: matmul(x, x.astype(object)), pyclmm.DTypeError, "y has dtype object"),
-    (lambda x: matmul(x, x, kernel="nosuch"), pyclmm.ArgumentError, "unknown kernel 'nosuch'"),
-    (
-        lambda x: matmul(x, x, kernel=np.array([1, 2])),
-        pyclmm.DTypeError,
-        "kernel is array.*; pass a kernel's",
-    ),
-    (lambda x: matmul(x, x, precision="hi"), pyclmm.ArgumentError, "unknown precision"),
-    (lambda x: matmul(x, x, memory_limit="much"), pyclmm.ArgumentError, "memory_limit is 'much'"),
-    (lambda x: matmul(x, x, host_limit=7), pyclmm.ArgumentError, "host_limit is 7.* of 8 or more"),
-    (lambda x: matmul(x, x, memory_limit=31), pyclmm.ArgumentError, "memory_limit is 31.* of 32 or more"),
-    (lambda x: matmul(x, dask.delayed(np.ones)(4)), pyclmm.DTypeError, "y is a Delayed; pass a dask array"),
-    (lambda x: matmul(object(), x), pyclmm.DTypeError, "x is a object; pass a dask array"),
-    (
-        lambda x: matmul(x, x, merge_chunks="no"),
-        pyclmm.DTypeError,
-        "merge_chunks is 'no'; pass True or False",
-    ),
-    (lambda x: matmul(da.ma.masked_less(x, 1), x), pyclmm.DTypeError, "MaskedArray"),
-    (lambda x: matmul(da.ones((2, 4, 4)), da.ones((3, 4, 4))), pyclmm.ShapeError, "broadcast"),
-    (lambda x: tensordot(x, x[:3], 1), pyclmm.ShapeError, "axis 1 of x and axis 0 of y"),
+    (lambda x: matmul(x, x[:3]), ShapeError, r"\(4, 4\) and y \(3, 4\)"),
+    (lambda x: matmul(x, 2.0), ShapeError, r"y has shape \(\)"),
+    (lambda x: matmul(x[x > 1], x), ArgumentError, "compute_chunk_sizes"),
+    (lambda x: matmul(x, x.astype("U3")), DTypeError, "dtype <U3"),
+    (lambda x: matmul(x, x.astype(object)), DTypeError, "y has dtype object"),
+    (lambda x: matmul(x, x, kernel="nosuch"), ArgumentError, "unknown kernel 'nosuch'"),
+    (lambda x: matmul(x, x, kernel=np.array([1, 2])), DTypeError, "kernel is array.*; pass a kernel's"),
+    (lambda x: matmul(x, x, precision="hi"), ArgumentError, "unknown precision"),
+    (lambda x: matmul(x, x, memory_limit="much"), ArgumentError, "memory_limit is 'much'"),
+    (lambda x: matmul(x, x, host_limit=7), ArgumentError, "host_limit is 7.* of 8 or more"),
+    (lambda x: matmul(x, x, memory_limit=31), ArgumentError, "memory_limit is 31.* of 32 or more"),
+    (lambda x: matmul(x, dask.delayed(np.ones)(4)), DTypeError, "y is a Delayed; pass a dask array"),
+    (lambda x: matmul(object(), x), DTypeError, "x is a object; pass a dask array"),
+    (lambda x: matmul(x, x, merge_chunks="no"), DTypeError, "merge_chunks is 'no'; pass True or False"),
+    (lambda x: matmul(da.ma.masked_less(x, 1), x), DTypeError, "MaskedArray"),
+    (lambda x: matmul(da.ones((2, 4, 4)), da.ones((3, 4, 4))), ShapeError, "broadcast"),
+    (lambda x: tensordot(x, x[:3], 1), ShapeError, "axis 1 of x and axis 0 of y"),
     (lambda x: tensordot(x, x, 3), pyclmm.AxisError, "pass 0 to 2, as x"),
-    (lambda x: tensordot(x, x, ([0, 0], [0, 1])), pyclmm.ArgumentError, "of x has an axis twice"),
-    (lambda x: tensordot(x, x, ([0], [0, 1])), pyclmm.ShapeError, "1 of x and 2 of y"),
-    (lambda x: tensordot(x, x, "ab"), pyclmm.DTypeError, "of x: .*an integer"),
-    (lambda x: tensordot(x, x, 1.5), pyclmm.DTypeError, "axes is 1.5"),
-    (lambda x: pyclmm.dask.DevicePlugin(devices=[]), pyclmm.ArgumentError, "devices is empty"),
-    (lambda x: pyclmm.dask.DevicePlugin(devices="gpu"), pyclmm.DTypeError, "a list"),
+    (lambda x: tensordot(x, x, ([0, 0], [0, 1])), ArgumentError, "of x has an axis twice"),
+    (lambda x: tensordot(x, x, ([0], [0, 1])), ShapeError, "1 of x and 2 of y"),
+    (lambda x: tensordot(x, x, "ab"), DTypeError, "of x: .*an integer"),
+    (lambda x: tensordot(x, x, 1.5), DTypeError, "axes is 1.5"),
+    (lambda x: pyclmm.dask.DevicePlugin(devices=[]), ArgumentError, "devices is empty"),
+    (lambda x: pyclmm.dask.DevicePlugin(devices="gpu"), DTypeError, "a list"),
 ]
 
 
@@ -452,16 +444,10 @@ def test_backend_serves_every_spelling_of_a_product(rng):
     x = da.from_array(a, chunks=2)
     before = da.matmul, da.tensordot, da.routines.matmul, da.routines.tensordot
     calls = (
-        lambda: da.matmul(x, x),
-        lambda: x @ x,
-        lambda: a @ x,
-        lambda: x @ a,
-        lambda: np.matmul(x, x),
-        lambda: da.dot(x, x),
-        lambda: x.dot(x),
-        lambda: da.tensordot(x, x, axes=1),
+        lambda: da.matmul(x, x), lambda: x @ x, lambda: a @ x, lambda: x @ a, lambda: np.matmul(x, x),
+        lambda: da.dot(x, x), lambda: x.dot(x), lambda: da.tensordot(x, x, axes=1),
         lambda: np.tensordot(x, x, 1),
-    )
+    )  # fmt: skip
     for call in calls:
         assert not tasks_of(call())
         with pyclmm.dask.backend():
@@ -551,7 +537,7 @@ def test_backend_belongs_to_its_thread(rng):
 
 def test_a_block_of_backend_that_ends_in_another_thread_is_refused():
     def work():
-        with pytest.raises(pyclmm.ArgumentError, match=r"dask\.backend ends in another thread"):
+        with pytest.raises(ArgumentError, match=r"dask\.backend ends in another thread"):
             mine.__exit__(None, None, None)
 
     mine, theirs = pyclmm.dask.backend(), da.matmul
@@ -679,5 +665,5 @@ def test_devices_are_named_as_everywhere(lent):
         plugin.setup(Worker("w"))
         assert lent == {"w": "0:0"}
         plugin.teardown(Worker("w"))
-    with pytest.raises(pyclmm.ArgumentError, match="nosuch"):
+    with pytest.raises(ArgumentError, match="nosuch"):
         workers.DevicePlugin(devices=["nosuch"]).setup(Worker("w"))

@@ -60,14 +60,18 @@ def names_of_tests():
 @cache
 def members():
     """Module or class of the package -> the names in it."""
-    found = {}
+    found, bases = {}, []
     for name, parsed in trees().items():
         for tree in parsed:
             for node in ast.walk(tree):
                 if isinstance(node, ast.ClassDef):
                     inside = {x.attr for x in ast.walk(node) if isinstance(x, ast.Attribute)}
                     found.setdefault(node.name, set()).update(names_in(node), inside)
+                    named = [base.id for base in node.bases if isinstance(base, ast.Name)]
+                    bases += [(heir, base) for heir in (node.name, name) for base in named]
             found.setdefault(name, set()).update(names_in(tree))
+    for heir, base in bases:
+        found[heir] |= found.get(base, set())
     return found
 
 

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import pyclmm
 from pyclmm import environment
-from pyclmm.tools import cli
+from tests.support.commands import command
 from tests.support.processes import python
 
 ROOT = Path(__file__).parent.parent
@@ -100,8 +99,7 @@ def test_a_value_that_is_not_understood_raises_and_names_what_is(monkeypatch, na
     for call in calls:
         with pytest.raises(pyclmm.ArgumentError, match=rf"^{name} is '{re.escape(repr(value)[1:99])}.+ set "):
             call()
-    shown = CliRunner().invoke(cli.main, ["info"])
-    assert shown.exit_code == 2
+    shown = command("info", status=2)
     assert re.fullmatch(rf"Error: {name} is .{{1,300}}\n", shown.stderr)
 
 

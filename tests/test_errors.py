@@ -42,36 +42,26 @@ SHAPES = {
     ),
     "multi_dot of two": (
         lambda: pyclmm.linalg.multi_dot([A, A]),
-        "shapes (3, 4) of arrays[0] and (3, 4) of arrays[1] not aligned",
-        "pass axes of equal lengths",
+        "shapes (3, 4) of arrays[0] and (3, 4) of arrays[1] not aligned", "pass axes of equal lengths",
     ),
     "0-D a": (lambda: matmul(np.float32(2), B), "a is 0-dim", "use *"),
     "0-D b": (lambda: matmul(A, np.array(2.0)), "b is 0-dim", "use *"),
     "K differs": (
-        lambda: matmul(A, ones(5, 4)),
-        "a of shape (3, 4)",
-        "b of shape (5, 4)",
-        "K is 4 in a and 5 in b",
+        lambda: matmul(A, ones(5, 4)), "a of shape (3, 4)", "b of shape (5, 4)", "K is 4 in a and 5 in b",
     ),
     "K of op(a) differs": (lambda: gemm(A, B, trans_a="T"), "K is 3 in a"),
     "stacks": (lambda: matmul(ones(2, 3, 4), ones(3, 4, 5)), "(2,)", "(3,)", "do not broadcast", "(2, 3, 4)"),
     "ragged": (lambda: matmul([[1.0], []], B), "a is a list", "rows of one length"),
     "out of wrong shape": (lambda: matmul(A, B, out=ones(3, 4)), "out has shape (3, 4)", "(3, 5)"),
     "axis beyond C's integers": (
-        lambda: matmul(A, B, axes=[(0, 10**30), (0, 1), (0, 1)]),
-        "axes is [(0, 1000",
-        "(-2, -1)",
+        lambda: matmul(A, B, axes=[(0, 10**30), (0, 1), (0, 1)]), "axes is [(0, 1000", "(-2, -1)",
     ),
     "c of wrong shape": (lambda: gemm(A, B, ones(5, 3), beta=1), "c has shape (5, 3)", "(3, 5)"),
     "c of wrong shape with beta 0": (lambda: gemm(A, B, ones(5, 3), beta=0), "c has shape"),
     "bias of wrong shape": (
-        lambda: gemm(A, B, bias=ones(3)),
-        "bias has shape (3,)",
-        "3 x 5",
-        "(5,)",
-        "(3, 1)",
+        lambda: gemm(A, B, bias=ones(3)), "bias has shape (3,)", "3 x 5", "(5,)", "(3, 1)",
     ),
-}
+}  # fmt: skip
 TYPES = {
     "object": (lambda: matmul(A.astype(object), B), "a has dtype object", "float32"),
     "longdouble": (lambda: matmul(A, B.astype(np.longdouble)), "b has dtype float", "OpenCL", "float64"),
@@ -88,172 +78,122 @@ TYPES = {
     "out is a scalar": (lambda: matmul(A[0], B[:, 0], out=np.float32(7)), "out is a float32", "NumPy array"),
     "out is a list": (lambda: matmul(A, B, out=[]), "out is a list"),
     "out drops imaginary parts": (
-        lambda: matmul(A.astype("c8"), B, out=ones(3, 5).astype("bfloat16")),
-        "out",
-        "imaginary",
+        lambda: matmul(A.astype("c8"), B, out=ones(3, 5).astype("bfloat16")), "out", "imaginary",
     ),
     "kernel is no name": (lambda: matmul(A, B, kernel=7), "kernel is 7", "name"),
     "kernel is a list": (lambda: matmul(A, B, kernel=["naive"]), "kernel is ['naive']"),
     "no configuration": (lambda: matmul(A, B, kernel=("naive", 3)), "kernel is ('naive', 3)", "TileConfig"),
     "trans of a wrong kind": (lambda: gemm(A, B, trans_b=1), "trans_b is 1", "string"),
     "activation of integers": (
-        lambda: gemm(A.astype("i4"), B.astype("i4"), activation="relu"),
-        "activation 'relu'",
-        "real float",
+        lambda: gemm(A.astype("i4"), B.astype("i4"), activation="relu"), "activation 'relu'", "real float",
         "int32",
     ),
     "activation of complex": (
-        lambda: gemm(A.astype("c8"), B, activation="tanh"),
-        "activation 'tanh'",
-        "complex64",
+        lambda: gemm(A.astype("c8"), B, activation="tanh"), "activation 'tanh'", "complex64",
     ),
     "activation of a wrong kind": (lambda: gemm(A, B, activation=max), "activation is <built", "'none'"),
     "c of wrong dtype": (
-        lambda: gemm(A, B, ones(3, 5, dtype="c8"), beta=1),
-        "c: cannot cast complex64 to float32",
+        lambda: gemm(A, B, ones(3, 5, dtype="c8"), beta=1), "c: cannot cast complex64 to float32",
     ),
     "bias of wrong dtype": (lambda: gemm(A, B, bias=ones(5, dtype="c8")), "bias: cannot cast complex64"),
     "alpha is no number": (lambda: gemm(A, B, alpha="1"), "alpha is a str", "number"),
     "alpha is a fraction": (
-        lambda: gemm(A, B, alpha=Fraction(1, 2)),
-        "alpha is a Fraction",
-        "int, float or complex",
+        lambda: gemm(A, B, alpha=Fraction(1, 2)), "alpha is a Fraction", "int, float or complex",
     ),
     "beta is a decimal": (
-        lambda: gemm(A, B, ones(3, 5), beta=Decimal("0.5")),
-        "beta is a Decimal",
-        "int, float or complex",
+        lambda: gemm(A, B, ones(3, 5), beta=Decimal("0.5")), "beta is a Decimal", "int, float or complex",
     ),
     "alpha is an array": (lambda: gemm(A, B, alpha=ones(2)), "alpha is a ndarray"),
     "alpha is complex": (lambda: gemm(A, B, alpha=1j), "alpha is complex", "float32"),
     "beta is not whole": (
-        lambda: gemm(A.astype("i4"), B.astype("i4"), ones(3, 5, dtype="i4"), beta=0.5),
-        "beta is 0.5",
-        "int32",
-        "whole",
+        lambda: gemm(A.astype("i4"), B.astype("i4"), ones(3, 5, dtype="i4"), beta=0.5), "beta is 0.5",
+        "int32", "whole",
     ),
     "alpha is not finite": (
-        lambda: gemm(A.astype("i4"), B.astype("i4"), alpha=float("inf")),
-        "alpha is inf",
-        "whole",
+        lambda: gemm(A.astype("i4"), B.astype("i4"), alpha=float("inf")), "alpha is inf", "whole",
     ),
     "queue": (lambda: matmul(A, B, queue="gpu"), "queue is a str", "CommandQueue"),
     "device of a wrong kind": (
-        lambda: matmul(A, B, device=1.5),
-        "device is a float",
-        "pyclmm.devices()",
-        '"gpu"',
+        lambda: matmul(A, B, device=1.5), "device is a float", "pyclmm.devices()", '"gpu"',
     ),
     "device is a bool": (lambda: gemm(A, B, device=True), "device is a bool"),
     "device is a list": (lambda: Matmul(A, B, device=[0]), "device is a list"),
     "wait_for": (lambda: matmul(A, B, wait_for=[3]), "wait_for is [3]", "Event"),
-}
+}  # fmt: skip
 ARGUMENTS = {
     "out read-only": (lambda: matmul(A, B, out=read_only(3, 5)), "out is read-only", "writeable"),
     "kernel misspelt": (
-        lambda: matmul(A, B, kernel="tilde"),
-        "unknown kernel 'tilde'",
-        "did you mean 'tiled'",
-        "'auto'",
+        lambda: matmul(A, B, kernel="tilde"), "unknown kernel 'tilde'", "did you mean 'tiled'", "'auto'",
         "'naive'",
     ),
     "configuration too large": (
-        lambda: matmul(A, B, kernel=("naive", TileConfig(bm=1 << 14, bn=1 << 14))),
-        "'naive' cannot use",
-        f"{1 << 28} work-items a work-group",
-        "the device allows",
+        lambda: matmul(A, B, kernel=("naive", TileConfig(bm=1 << 14, bn=1 << 14))), "'naive' cannot use",
+        f"{1 << 28} work-items a work-group", "the device allows",
     ),
     "configuration of nothing": (
-        lambda: matmul(A, B, kernel=("naive", TileConfig(bm=0))),
-        "TileConfig.bm",
-        "1 or more",
-        "not 0",
+        lambda: matmul(A, B, kernel=("naive", TileConfig(bm=0))), "TileConfig.bm", "1 or more", "not 0",
     ),
     "an option that the kernel lacks": (
         lambda: matmul(A, B, kernel=("register", TileConfig(options={"hold": 1}))),
-        "'register' has no option 'hold'",
-        "TileConfig.options",
-        "fetch_b, held",
+        "'register' has no option 'hold'", "TileConfig.options", "fetch_b, held",
     ),
     "an option of a kernel without any": (
         lambda: matmul(A, B, kernel=("naive", TileConfig(options={"held": 1}))),
-        "'naive' has no option 'held'",
-        "it has none",
+        "'naive' has no option 'held'", "it has none",
     ),
     "tile not square": (
-        lambda: matmul(A, B, kernel=("tiled", TileConfig(bm=4, bn=8, bk=4))),
-        "'tiled' cannot use",
+        lambda: matmul(A, B, kernel=("tiled", TileConfig(bm=4, bn=8, bk=4))), "'tiled' cannot use",
         "must be equal",
     ),
     "trans": (lambda: gemm(A, B, trans_a="X"), "unknown trans_a 'X'", "'N', 'T', 'C'"),
     "activation": (
-        lambda: gemm(A, B, activation="rellu"),
-        "unknown activation 'rellu'",
-        "did you mean 'relu'",
+        lambda: gemm(A, B, activation="rellu"), "unknown activation 'rellu'", "did you mean 'relu'",
     ),
     "precision": (lambda: matmul(A, B, precision="hi"), "unknown precision 'hi'", "'high'"),
     "beta without c": (lambda: gemm(A, B, beta=1), "beta is 1", "pass c"),
     "c without beta": (lambda: gemm(A, B, ones(3, 5)), "c is given without beta", "beta=1.0", "leave c out"),
     "c without beta, planned": (
-        lambda: Matmul(A, B, ones(3, 5)),
-        "c is given without beta",
-        "beta=1.0",
-        "leave c out",
+        lambda: Matmul(A, B, ones(3, 5)), "c is given without beta", "beta=1.0", "leave c out",
     ),
     "alpha beyond float64": (
-        lambda: gemm(A, B, alpha=10**400),
-        "alpha is an integer of 1329 bits",
-        "float32",
-        "at most 1.7e308",
+        lambda: gemm(A, B, alpha=10**400), "alpha is an integer of 1329 bits", "float32", "at most 1.7e308",
     ),
     # Python refuses to write it
     "alpha far beyond float64": (
-        lambda: gemm(A, B.astype("f8"), alpha=-(10**5000)),
-        "alpha is an integer of 16610 bits",
-        "float64",
+        lambda: gemm(A, B.astype("f8"), alpha=-(10**5000)), "alpha is an integer of 16610 bits", "float64",
     ),
     "beta beyond float64": (
         lambda: gemm(A.astype("c8"), B, ones(3, 5), alpha=1j, beta=10**400),
-        "beta is an integer of 1329 bits",
-        "complex64",
+        "beta is an integer of 1329 bits", "complex64",
     ),
     "beta beyond float64 without c": (
-        lambda: gemm(A, B, beta=10**5000),
-        "beta is an integer of 16610 bits",
-        "pass c",
+        lambda: gemm(A, B, beta=10**5000), "beta is an integer of 16610 bits", "pass c",
     ),
     "alpha beyond float64, planned": (
-        lambda: Matmul(A, B, alpha=10**400),
-        "alpha is an integer of 1329 bits",
+        lambda: Matmul(A, B, alpha=10**400), "alpha is an integer of 1329 bits",
     ),
     "alpha beyond float64, for a plan": (
-        lambda: Matmul(A, B)(A, B, alpha=10**400),
-        "alpha is an integer of 1329 bits",
+        lambda: Matmul(A, B)(A, B, alpha=10**400), "alpha is an integer of 1329 bits",
     ),
     "queue and device": (
-        lambda: matmul(A, B, queue=pyclmm.default_queue(), device="cpu"),
-        "queue and device are both given",
+        lambda: matmul(A, B, queue=pyclmm.default_queue(), device="cpu"), "queue and device are both given",
         "pass one",
     ),
     "device of no such number": (lambda: matmul(A, B, device=99), "device is 99", "numbered from 0", "0:0 "),
     "options of a configuration": (
-        lambda: TileConfig(options=((3, 4),)),
-        "TileConfig.options is ((3, 4),)",
+        lambda: TileConfig(options=((3, 4),)), "TileConfig.options is ((3, 4),)",
         "mapping of names to integers",
     ),
     "options that are an array": (lambda: TileConfig(options=np.arange(3)), "TileConfig.options is array"),
     "TileConfig": (lambda: TileConfig(bm=-1), "TileConfig.bm", "-1", "integer"),
     "device misspelt": (lambda: devices.find_device("nosuch"), "unknown device 'nosuch'", "0:0", "pu'"),
-}
+}  # fmt: skip
 UNSUPPORTED = {
     "too large for one group": (
-        lambda: matmul(ones(500, 2), ones(2, 500), kernel="single_group"),
-        "single_group",
-        "500 x 500",
-        "250000 work-items",
-        "limit is",
+        lambda: matmul(ones(500, 2), ones(2, 500), kernel="single_group"), "single_group", "500 x 500",
+        "250000 work-items", "limit is",
     )
-}
+}  # fmt: skip
 BAD_CALLS = [
     pytest.param(kind, call, texts, id=name)
     for kind, cases in (
@@ -282,17 +222,12 @@ def test_bad_input_gets_a_clear_error(kind, call, texts):
 
 def test_every_error_is_pyclmms_own_and_a_standard_one():
     pairs = {
-        errors.ArgumentError: ValueError,
-        errors.ShapeError: ValueError,
-        errors.DTypeError: TypeError,
-        errors.UnsupportedError: RuntimeError,
-        errors.BuildError: RuntimeError,
-        errors.DeviceMemoryError: MemoryError,
-        errors.NoDeviceError: RuntimeError,
-        errors.StorageError: OSError,
-        errors.ThreadError: RuntimeError,
+        errors.ArgumentError: ValueError, errors.ShapeError: ValueError, errors.DTypeError: TypeError,
+        errors.UnsupportedError: RuntimeError, errors.BuildError: RuntimeError,
+        errors.DeviceMemoryError: MemoryError, errors.NoDeviceError: RuntimeError,
+        errors.StorageError: OSError, errors.ThreadError: RuntimeError,
         errors.CheckpointError: errors.ArgumentError,
-    }
+    }  # fmt: skip
     for own, standard in pairs.items():
         assert issubclass(own, errors.PyclmmError)
         assert issubclass(own, standard)
@@ -315,9 +250,8 @@ def test_nothing_is_written_by_a_call_that_fails():
 
 
 def test_one_numpy_array_and_one_array(queue):
-    with pytest.raises(
-        errors.DTypeError, match=r"a is a numpy\.ndarray, b is a pyopencl\.array\.Array: pass all"
-    ):
+    words = r"a is a numpy\.ndarray, b is a pyopencl\.array\.Array: pass all"
+    with pytest.raises(errors.DTypeError, match=words):
         matmul(A, cla.to_device(queue, B))
 
 

@@ -3,10 +3,9 @@
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 import pyclmm
-from pyclmm.tools.cli import main
+from tests.support.commands import command
 from tests.support.pages import blocks, commands
 
 FOLDER = Path(__file__).parents[1] / "docs/howto"
@@ -43,7 +42,6 @@ def test_every_option_of_the_commands_exists(vendor):
     found = [words for _, words in commands(FOLDER / f"{vendor}.md")]
     assert [words[1] for words in found] == ["selftest", "tune", "bench", "tune"]
     for words in found:
-        done = CliRunner().invoke(main, [words[1], "--help"])
-        assert done.exit_code == 0
+        done = command(words[1], "--help")
         for option in words:
             assert not option.startswith("--") or option in done.output, option

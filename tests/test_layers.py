@@ -78,27 +78,22 @@ print(pyclmm.__file__)
     [
         ("Imports point down", "errors", "from .api import matmul", "pyclmm.errors -> pyclmm.api"),
         (
-            "Folders of kernels/ do not import one another",
-            "kernels/cpu/matvec",
+            "Folders of kernels/ do not import one another", "kernels/cpu/matvec",
             "from ..textbook.elements import Naive",
             "pyclmm.kernels.cpu.matvec -> pyclmm.kernels.textbook.elements",
         ),
         (
-            "Nothing pure imports PyOpenCL",
-            "problem/dtypes",
-            "import pyopencl",
+            "Nothing pure imports PyOpenCL", "problem/dtypes", "import pyopencl",
             "pyclmm.problem.dtypes -> pyopencl",
         ),
         (
-            "The package imports nothing of its repository",
-            "tools/plots",
-            "from benchmarks.roofline import attainable",
-            "pyclmm.tools.plots -> benchmarks",
+            "The package imports nothing of its repository", "tools/plots",
+            "from benchmarks.roofline import attainable", "pyclmm.tools.plots -> benchmarks",
         ),
         ("No circles within a folder", "problem/dtypes", "from . import gemm", ".gemm -> .dtypes"),
     ],
     ids=["folders", "kernels", "pure", "outside", "circles"],
-)
+)  # fmt: skip
 def test_a_reversed_import_breaks_its_contract(copied, contract, module, line, arrow):
     root, before = copied
     assert arrow not in before

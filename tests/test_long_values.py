@@ -55,9 +55,8 @@ def test_what_another_library_says_of_a_long_text_is_cut(call):
 
 
 def test_a_long_text_is_cut():
-    with pytest.raises(
-        pyclmm.ArgumentError, match=r"unknown kernel '9{119}\.\.\. \(5002 characters\): valid are"
-    ):
+    words = r"unknown kernel '9{119}\.\.\. \(5002 characters\): valid are"
+    with pytest.raises(pyclmm.ArgumentError, match=words):
         pyclmm.matmul(A, A, kernel="9" * 5000)
 
 

@@ -257,6 +257,17 @@ def test_a_warning_of_dropped_parts_names_the_line_of_the_call(what):
         assert {each.filename for each in seen} == {__file__}
 
 
+@pytest.mark.parametrize(
+    ("x", "dtype", "warning"),
+    [(1 + 1j, "f8", np.exceptions.ComplexWarning), (np.nan, "i8", RuntimeWarning)],
+)
+def test_many_tiles_warn_of_a_cast_once(x, dtype, warning):
+    x = np.full((40, 40), x)
+    with pytest.warns(warning) as seen:
+        pyclmm.matmul(x, x, dtype=dtype, casting="unsafe", memory_limit="16 KiB")
+    assert len(seen) == 1
+
+
 @pytest.mark.parametrize("what", [name for name in CASTS | OF_LISTS if name not in ("elements", "factors")])
 def test_a_warning_of_an_overflow_names_the_line_of_the_call(what, recwarn):
     call = (CASTS | OF_LISTS)[what]
@@ -277,9 +288,8 @@ def test_c_and_bias_are_cast_by_the_same_rule(queue):
     for place in places(queue):
         operands = place(x), place(x), place(c)
         call = {"beta": 1, "bias": place(c[0].copy())}
-        with pytest.raises(
-            pyclmm.DTypeError, match="c: cannot cast float32 to int32 by the rule 'same_kind'"
-        ):
+        words = "c: cannot cast float32 to int32 by the rule 'same_kind'"
+        with pytest.raises(pyclmm.DTypeError, match=words):
             pyclmm.gemm(*operands, **call)
         assert (on_host(pyclmm.gemm(*operands, casting="unsafe", **call)) == 10).all()
         with pytest.raises(pyclmm.DTypeError, match="rule 'no'"):
@@ -355,32 +365,20 @@ def test_the_result_has_the_order_that_axes_gives_it(queue):
 # ---- what NumPy's own tests match --------------------------------------------------------------
 
 NUMPYS_WORDS = (
-    "does not have enough dimensions",
-    "mismatch in its core dimension",
-    "mismatch in its core dimension 1",
-    "could not be broadcast together",
-    "non-broadcastable",
-    "output operand requires a reduction",
-)
+    "does not have enough dimensions", "mismatch in its core dimension", "mismatch in its core dimension 1",
+    "could not be broadcast together", "non-broadcastable", "output operand requires a reduction",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("a", "b", "out"),
     [
-        ((), (2, 2), None),
-        ((2, 2), (), None),
-        ((3, 4), (5, 4), None),
-        ((3,), (4,), None),
-        ((2, 3, 4), (3, 4, 5), None),
-        ((3, 4), (4, 5), (3, 4)),
-        ((3, 4), (4, 5), (2, 3, 4)),
-        ((3, 4), (4,), (4,)),
-        ((3, 4), (4, 5), (5,)),
-        ((2, 3, 4), (4, 5), (3, 5)),
-        ((2, 3, 4), (4, 5), (1, 3, 5)),
-        ((0, 1, 1), (0, 1, 1), (1, 1, 1)),
+        ((), (2, 2), None), ((2, 2), (), None), ((3, 4), (5, 4), None), ((3,), (4,), None),
+        ((2, 3, 4), (3, 4, 5), None), ((3, 4), (4, 5), (3, 4)), ((3, 4), (4, 5), (2, 3, 4)),
+        ((3, 4), (4,), (4,)), ((3, 4), (4, 5), (5,)), ((2, 3, 4), (4, 5), (3, 5)),
+        ((2, 3, 4), (4, 5), (1, 3, 5)), ((0, 1, 1), (0, 1, 1), (1, 1, 1)),
     ],
-)
+)  # fmt: skip
 def test_shape_errors_have_the_words_that_numpys_tests_match(a, b, out, queue):
     x, y = np.ones(a), np.ones(b)
     given = {} if out is None else {"out": np.zeros(out)}
@@ -412,15 +410,11 @@ def ones_then(axes, *last):
 @pytest.mark.parametrize(
     ("a", "b", "out"),
     [
-        ((2, 1, 3, 4), (5, 4, 3), None),
-        ((2, 1, 3, 4), (1, 5, 4, 3), (2, 5, 3, 3)),
-        ((0, 3, 4), (4, 3), None),
-        ((2, 2, 3, 4), (4,), None),
-        ((4,), (2, 4, 3), (2, 2, 3)),
-        ((4,), (4,), (2, 2)),
-        ((3, 4), (4, 3), (2, 5, 3, 3)),
+        ((2, 1, 3, 4), (5, 4, 3), None), ((2, 1, 3, 4), (1, 5, 4, 3), (2, 5, 3, 3)),
+        ((0, 3, 4), (4, 3), None), ((2, 2, 3, 4), (4,), None), ((4,), (2, 4, 3), (2, 2, 3)),
+        ((4,), (4,), (2, 2)), ((3, 4), (4, 3), (2, 5, 3, 3)),
     ],
-)
+)  # fmt: skip
 def test_operands_of_many_axes(a, b, out, axes, place, queue, rng):
     long = tuple(ones_then(axes, *shape) if len(shape) > 2 else shape for shape in (a, b))
     x, y = (small_integers(rng, shape, "f4") for shape in long)
@@ -449,9 +443,8 @@ def test_views_of_many_axes(rng):
 @pytest.mark.parametrize("axes", [35, 64])
 def test_stacks_of_many_axes_that_do_not_broadcast(axes):
     x, y = np.ones((3, *ones_then(axes - 1, 3, 4)), "f4"), np.ones((2, *ones_then(axes - 1, 4, 3)), "f4")
-    with pytest.raises(
-        pyclmm.ShapeError, match=r"the stacks of a \(3, 1, .* and b \(2, 1, .*do not broadcast"
-    ):
+    words = r"the stacks of a \(3, 1, .* and b \(2, 1, .*do not broadcast"
+    with pytest.raises(pyclmm.ShapeError, match=words):
         pyclmm.matmul(x, y)
     with pytest.raises(pyclmm.ShapeError, match="out has shape"):
         pyclmm.matmul(x, y[:1], out=np.ones((2, *ones_then(axes - 1, 3, 3)), "f4"))
@@ -468,11 +461,8 @@ def broadcast_operands(dtype):
     """a, b, c and bias; each has an axis of stride 0, but c, which is contiguous."""
     a, b, c, bias = (np.arange(1, n + 1).astype(dtype) for n in (4, 4, 12, 1))
     return (
-        broadcast(a, 3, 4),
-        broadcast(b[:, None], 4, 4),
-        broadcast(c.reshape(3, 4), 3, 4),
-        broadcast(bias, 4),
-    )
+        broadcast(a, 3, 4), broadcast(b[:, None], 4, 4), broadcast(c.reshape(3, 4), 3, 4), broadcast(bias, 4),
+    )  # fmt: skip
 
 
 def by_plan(a, b, c, **options):

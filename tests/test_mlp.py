@@ -92,13 +92,10 @@ def test_the_references_gradients_are_those_of_finite_differences():
 @pytest.mark.parametrize(
     ("sizes", "batch"),
     [
-        ((784, 128, 128, 128, 10), 32),
-        ((64, 40, 10), 32),
-        ((65, 33, 33, 7), 13),
-        ((9, 8, 8, 8, 8, 8, 2), 1),
+        ((784, 128, 128, 128, 10), 32), ((64, 40, 10), 32), ((65, 33, 33, 7), 13), ((9, 8, 8, 8, 8, 8, 2), 1),
         ((31, 70, 19, 33, 5), 6),
     ],
-)
+)  # fmt: skip
 def test_one_step_is_the_references(queue, sizes, batch):
     trained = Trained(queue, sizes, batch)
     ours, expected = trained.train(0, 1)

@@ -51,10 +51,15 @@ class Problem:
         images, labels = to_device(queue, self.images), to_device(queue, self.labels)
         return Fused(queue, self.start, images, labels, batch=self.batch, learning_rate=rate, **options)
 
+    def untrained(self, queue, rate, **options):
+        """(model, losses, order) before the first step."""
+        model, losses = self.model(queue, rate, **options), zeros(queue, self.steps, np.float32)
+        return model, losses, to_device(queue, self.order)
+
     def trained(self, queue, rate, **options):
         """(model, losses) after all steps."""
-        model, losses = self.model(queue, rate, **options), zeros(queue, self.steps, np.float32)
-        model.train(to_device(queue, self.order), 0, self.steps, losses)
+        model, losses, order = self.untrained(queue, rate, **options)
+        model.train(order, 0, self.steps, losses)
         return model, losses.get()
 
     def reference(self, rate):
@@ -133,11 +138,7 @@ def test_steps_in_several_launches_and_calls(queue, rng):
     """The first call times a launch of 8 steps; steps count on from `first`, and other losses stay."""
     problem = Problem(rng, ODD, 4, 23)
     whole, expected = problem.trained(queue, 0.05)
-    model, losses, order = (
-        problem.model(queue, 0.05),
-        zeros(queue, 23, np.float32),
-        to_device(queue, problem.order),
-    )
+    model, losses, order = problem.untrained(queue, 0.05)
     model.train(order, 0, 11, losses)
     assert (losses.get()[11:] == 0).all()
     model.train(order, 11, 12, losses)
@@ -175,15 +176,24 @@ def test_packed_parameters_come_back(rng, choice):
         np.testing.assert_array_equal(a, b)
 
 
-def test_refused_for_local_memory(queue, rng):
-    with pytest.raises(FusedRefused, match="bytes of local memory"):
-        Problem(rng, ODD, 3, 1).model(queue, 0.1, choices=(Choice(tile=1 << 16),))
-
-
-def test_refused_where_the_kernel_does_not_compile(queue, rng, monkeypatch):
-    monkeypatch.setenv("PYOPENCL_BUILD_OPTIONS", "-Dtrain=2")
-    with pytest.raises(FusedRefused, match="compiler refuses"):
-        Problem(rng, ODD, 3, 1).model(queue, 0.1)
+@pytest.mark.parametrize(
+    ("why", "sizes", "choices"),
+    [
+        ("no hidden layer", (4, 3), ()),
+        ("more than 64", (4, 5, 65), ()),
+        ("bytes of local memory", ODD, (Choice(tile=1 << 16),)),
+        ("compiler refuses", ODD, ()),
+        ("queue in order would do", ODD, ()),
+    ],
+)
+def test_refused_with_the_reason(queue, rng, monkeypatch, why, sizes, choices):
+    if why == "compiler refuses":
+        monkeypatch.setenv("PYOPENCL_BUILD_OPTIONS", "-Dtrain=2")
+    if why == "queue in order would do":
+        kind = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+        queue = cl.CommandQueue(queue.context, properties=kind)
+    with pytest.raises(FusedRefused, match=why):
+        Problem(rng, sizes, 3, 1).model(queue, 0.1, choices=choices)
 
 
 @pytest.mark.usefixtures("few_cores")
@@ -231,13 +241,10 @@ class Nvidia:
 @pytest.mark.parametrize(
     ("hidden", "stage", "hold", "groups"),
     [
-        (64, True, True, 64),
-        (128, True, True, 128),
-        (256, False, True, 128),
-        (1024, False, True, 128),
+        (64, True, True, 64), (128, True, True, 128), (256, False, True, 128), (1024, False, True, 128),
         (2048, False, False, 128),
     ],
-)
+)  # fmt: skip
 def test_first_choice_for_nvidia_fits(hidden, stage, hold, groups):
     layout = fused.layouts_for(Nvidia(), (784, hidden, hidden, hidden, 10), 32, (), None)[0]
     assert (layout.choice.stage, layout.choice.hold, layout.groups) == (stage, hold, groups)
@@ -249,27 +256,9 @@ def test_no_asynchronous_copies_before_capability_8():
     assert not any(layout.choice.asynchronous for layout in layouts)
 
 
-def test_refused_for_a_queue_out_of_order(queue, rng):
-    kind = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
-    with pytest.raises(FusedRefused, match="queue in order would do"):
-        Problem(rng, ODD, 3, 1).model(cl.CommandQueue(queue.context, properties=kind), 0.1)
-
-
-@pytest.mark.parametrize(
-    ("sizes", "reason"), [((4, 3), "no hidden layer"), ((4, 5, 65), "more than 64")], ids=["flat", "classes"]
-)
-def test_refused_sizes(queue, rng, sizes, reason):
-    with pytest.raises(FusedRefused, match=reason):
-        Problem(rng, sizes, 3, 1).model(queue, 0.1)
-
-
 def test_bad_arguments_are_named(queue, rng):
     problem = Problem(rng, ODD, 3, 2)
-    model, losses, order = (
-        problem.model(queue, 0.1),
-        zeros(queue, 2, np.float32),
-        to_device(queue, problem.order),
-    )
+    model, losses, order = problem.untrained(queue, 0.1)
     with pytest.raises(ValueError, match="order is int32 of 6; int32 of 9"):
         model.train(order, 0, 3, losses)
     with pytest.raises(ValueError, match="losses are float32 of 1"):

@@ -2,8 +2,8 @@
 
 import gzip
 import struct
-import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from examples.mlp.fused import Fused
 from examples.mlp.model import FusedRefused, Parameters, initial
 from examples.mlp.reference import Reference
 from examples.mlp.train import Trainer, new_model
+from tests.support.processes import python
 
 ROOT = Path(__file__).parents[1]
 IMAGES, LABELS = 0x803, 0x801
@@ -156,13 +157,8 @@ def trained(queue, some, epochs, saved=None):
 
 
 def same(one, other):
-    return all(
-        map(
-            np.array_equal,
-            (*one.parameters.weights, *one.parameters.biases, one.losses, one.accuracies),
-            (*other.parameters.weights, *other.parameters.biases, other.losses, other.accuracies),
-        )
-    )
+    both = ((*x.parameters.weights, *x.parameters.biases, x.losses, x.accuracies) for x in (one, other))
+    return all(map(np.array_equal, *both))
 
 
 def test_training_learns_and_one_seed_gives_one_result(queue):
@@ -205,16 +201,11 @@ def test_fused_learns_what_layers_learns(queue, steps):
 @pytest.mark.parametrize(
     ("sizes", "layers", "saved", "wanted"),
     [
-        (None, None, None, None),
-        ([50], None, None, (50, 50, 50)),
-        ([50], 2, None, (50, 50)),
-        (None, 2, None, (128, 128)),
-        ([50, 40], None, None, (50, 40)),
-        ([50, 40], 2, None, (50, 40)),
-        ([50], None, (70, 60), (50, 50)),
-        (None, 1, (70, 60), (70,)),
+        (None, None, None, None), ([50], None, None, (50, 50, 50)), ([50], 2, None, (50, 50)),
+        (None, 2, None, (128, 128)), ([50, 40], None, None, (50, 40)), ([50, 40], 2, None, (50, 40)),
+        ([50], None, (70, 60), (50, 50)), (None, 1, (70, 60), (70,)),
     ],
-)
+)  # fmt: skip
 def test_sizes_of_hidden_layers(sizes, layers, saved, wanted):
     assert program.hidden_sizes(sizes, layers, saved) == wanted
 
@@ -224,24 +215,19 @@ def test_sizes_that_differ_from_their_number():
         program.hidden_sizes([50, 40], 3, None)
 
 
-def test_auto_says_why_it_is_not_fused(queue, monkeypatch):
+@pytest.mark.parametrize("why", ["compiler refuses the kernel", "too large"])
+def test_auto_says_why_it_is_not_fused(queue, monkeypatch, why):
     some, start = some_data(32), initial((30, 24, 24, 10), 0)
-    monkeypatch.setenv("PYOPENCL_BUILD_OPTIONS", "-Dtrain=2")
+    if why == "too large":
+        monkeypatch.setattr(Fused, "suits", False)
+    else:
+        monkeypatch.setenv("PYOPENCL_BUILD_OPTIONS", "-Dtrain=2")
     model, reason = new_model(queue, replace(SETTINGS, mode="auto"), start, some.learnt)
     assert model.name == "layers"
-    assert "compiler refuses the kernel" in reason
-    with pytest.raises(FusedRefused):
-        new_model(queue, replace(SETTINGS, mode="fused"), start, some.learnt)
-
-
-def test_auto_leaves_weights_without_room_to_layers(queue, monkeypatch):
-    some, start = some_data(32), initial((30, 24, 24, 10), 0)
-    monkeypatch.setattr(Fused, "suits", False)
-    model, reason = new_model(queue, replace(SETTINGS, mode="auto"), start, some.learnt)
-    assert model.name == "layers"
-    assert "too large" in reason
-    model, reason = new_model(queue, replace(SETTINGS, mode="fused"), start, some.learnt)
-    assert (model.name, reason) == ("fused", None)
+    assert why in reason
+    with nullcontext() if why == "too large" else pytest.raises(FusedRefused):
+        model, reason = new_model(queue, replace(SETTINGS, mode="fused"), start, some.learnt)
+        assert (model.name, reason) == ("fused", None)
 
 
 @pytest.mark.parametrize(
@@ -323,8 +309,7 @@ def test_files_that_cannot_be_written_are_refused_before_training(tmp_path, opti
 
 
 def run(folder, *arguments):
-    command = [sys.executable, "-W", "error", "-m", "examples.mlp", "--data", str(folder), *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    return python("-W", "error", "-m", "examples.mlp", "--data", folder, *arguments, cwd=ROOT)
 
 
 def test_the_last_line_is_the_accuracy_and_training_goes_on(tmp_path):

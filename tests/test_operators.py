@@ -129,18 +129,13 @@ def test_other_types_are_asked(x):
 
 OPERATORS = [
     *(
-        operator.add,
-        operator.sub,
-        operator.mul,
-        operator.truediv,
-        operator.floordiv,
-        operator.mod,
+        operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod,
         operator.pow,
     ),
     *(operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift, divmod),
     *(operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne),
     *(operator.iadd, operator.isub, operator.imul, operator.itruediv),
-]
+]  # fmt: skip
 UFUNCS = sorted(name for name in dir(np) if isinstance(getattr(np, name), np.ufunc))
 PRODUCTS = {"matmul", "vecdot", "matvec", "vecmat"}
 
@@ -189,14 +184,10 @@ def test_every_other_ufunc_is_as_before(name, x, y):
     """Called by its name on Arrays: with one alone, with two, with a NumPy array second, and its methods."""
     ufunc = getattr(np, name)
     calls = [
-        lambda: ufunc(*[x] * ufunc.nin),
-        lambda: ufunc(*[x, *[y] * (ufunc.nin - 1)]),
-        lambda: ufunc(*[y] * ufunc.nin, out=x),
-        lambda: ufunc.reduce(x),
-        lambda: ufunc.accumulate(x),
-        lambda: ufunc.outer(x, x),
-        lambda: ufunc.at(y.copy(), 0, x),
-    ]
+        lambda: ufunc(*[x] * ufunc.nin), lambda: ufunc(*[x, *[y] * (ufunc.nin - 1)]),
+        lambda: ufunc(*[y] * ufunc.nin, out=x), lambda: ufunc.reduce(x), lambda: ufunc.accumulate(x),
+        lambda: ufunc.outer(x, x), lambda: ufunc.at(y.copy(), 0, x),
+    ]  # fmt: skip
     before = [done(call) for call in calls]
     with pyclmm.installed():
         after = [done(call) for call in calls]

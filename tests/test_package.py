@@ -4,7 +4,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import sysconfig
 import tarfile
@@ -13,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import ended
+
 ROOT = Path(__file__).parent.parent
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("package")]
 
 
 def run(*command, **kwargs):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, **kwargs)
+    done = ended(*command, timeout=300, **kwargs)
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
 
@@ -68,18 +69,13 @@ def test_the_sdist_holds_what_the_wheel_is_built_from(built):
     with tarfile.open(built[0]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {
-        "README.md",
-        "LICENSE",
-        "setup.cfg",
-        "pyproject.toml",
-        "cl/include/gemm.h",
-        "cl/textbook/tiled.cl",
-    } <= names
+        "README.md", "LICENSE", "setup.cfg", "pyproject.toml", "cl/include/gemm.h", "cl/textbook/tiled.cl",
+    } <= names  # fmt: skip
 
 
 def test_the_sdist_holds_the_whole_clone(built):
     """What git knows, so that an unpacked sdist has the tests, pages, examples and recipes."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    listed = ended("git", "ls-files", "-z", cwd=ROOT)
     if listed.returncode:
         pytest.skip("not a clone, so there is no list of files to compare with")
     known = {name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()}

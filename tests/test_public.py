@@ -1,7 +1,5 @@
 """The public interface: its names, KERNELS, devices and types."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import get_args
 
@@ -72,11 +70,8 @@ def test_devices_lists_every_device_and_the_default(queue):
     (own,) = [d for d in found if d.device == queue.device]
     info = devices_module.device_info(queue.device)
     assert (own.name, own.platform, own.kind, own.memory) == (
-        info.name,
-        info.platform,
-        info.kind,
-        info.global_mem_size,
-    )
+        info.name, info.platform, info.kind, info.global_mem_size,
+    )  # fmt: skip
     assert own.default
     assert sum(d.default for d in found) == 1
     for part in (own.number, own.name, own.platform, own.kind, "compute units", "default"):
@@ -150,8 +145,5 @@ def test_mypy_finds_the_marked_calls_and_no_other():
     """The marks are in tests/support/typed_calls.py."""
     pytest.importorskip("mypy", reason="needs mypy")
     file = Path(__file__).parent / "support/typed_calls.py"
-    command = [sys.executable, "-m", "mypy", str(file)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, check=False, cwd=file.parents[2]
-    )
+    done = python("-m", "mypy", file, timeout=300, cwd=file.parents[2])
     assert done.returncode == 0, done.stdout + done.stderr

@@ -2,7 +2,6 @@
 
 import configparser
 import re
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.pages import blocks, commands
+from tests.support.processes import ended
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -22,7 +22,7 @@ COMMANDS = list(commands(*PAGES))
 
 
 def run(words, **kwargs):
-    done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False, cwd=ROOT, **kwargs)
+    done = ended(*words, cwd=ROOT, **kwargs)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -76,13 +76,9 @@ def follow_activate(arguments):
 
 
 FOLLOW = {
-    "make": follow_make,
-    "pip": follow_pip,
-    "pyclmm": follow_pyclmm,
-    "python": follow_python,
-    "python3": follow_venv,
-    ".": follow_activate,
-}
+    "make": follow_make, "pip": follow_pip, "pyclmm": follow_pyclmm, "python": follow_python,
+    "python3": follow_venv, ".": follow_activate,
+}  # fmt: skip
 
 
 # The benchmark takes a tenth of all tests' time; tests/tools/test_bench.py runs shorter ones.

@@ -138,21 +138,8 @@ def test_an_explanation_reads_as_text():
 
 def test_a_tuning(device):
     problem = tuner.product((64, 64, 64), "float32", "NN")
-    entry = Entry(
-        "float32",
-        "float32",
-        "float32",
-        "NN",
-        "highest",
-        True,
-        64,
-        64,
-        64,
-        "naive",
-        TileConfig(bm=4),
-        2e-6,
-        "",
-    )
+    types = ("float32",) * 3
+    entry = Entry(*types, "NN", "highest", True, 64, 64, 64, "naive", TileConfig(bm=4), 2e-6, "")
     found = tuner.Search(problem, 9, entry=entry)
     lost = tuner.Search(problem, 9, reason="gone")
     tuning = tuner.Tuning(device, [found, lost], stored=False, interrupted=True, total=3)

@@ -79,9 +79,8 @@ def test_a_folder_that_is_read_only_in_earnest(monkeypatch, call, tmp_path):
     for place in (blocker, blocker / "below"):
         monkeypatch.setenv("PYCLMM_CACHE_DIR", str(place))
         as_in_a_new_process(monkeypatch)
-        with pytest.warns(
-            CacheWarning, match=f"{place}{_NOT_KEPT}.*{blocker} is no folder.* PYCLMM_CACHE_DIR"
-        ) as heard:
+        words = f"{place}{_NOT_KEPT}.*{blocker} is no folder.* PYCLMM_CACHE_DIR"
+        with pytest.warns(CacheWarning, match=words) as heard:
             call.check_works()
         assert len(heard) == 1
         assert heard[0].filename.endswith("faults.py"), "the file that called pyclmm"
@@ -92,10 +91,8 @@ def test_a_file_that_this_user_cannot_read_gives_one_warning(monkeypatch, call, 
     as_in_a_new_process(monkeypatch)
     said = rf"{own_caches}{_NOT_KEPT}.* cannot be read \(Permission denied\)"
     forbidden = OSError(errno.EACCES, os.strerror(errno.EACCES))
-    with (
-        failing(store, "open", forbidden, library="os", always=True),
-        pytest.warns(CacheWarning, match=said) as heard,
-    ):
+    fault = failing(store, "open", forbidden, library="os", always=True)
+    with fault, pytest.warns(CacheWarning, match=said) as heard:
         call.check_works()
     assert len(heard) == 1
 
@@ -240,13 +237,8 @@ def test_two_processes_may_write_one_file_at_once(tmp_path):
 # -- hostile files
 
 SHELL = (
-    "-cl-unsafe-math-optimizations",
-    "-DTW=16;rm -rf ~",
-    "$(reboot)",
-    "`id`",
-    "../../etc/passwd",
-    "\x1b[2J",
-)
+    "-cl-unsafe-math-optimizations", "-DTW=16;rm -rf ~", "$(reboot)", "`id`", "../../etc/passwd", "\x1b[2J",
+)  # fmt: skip
 
 json_values = st.recursive(
     st.none()

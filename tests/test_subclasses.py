@@ -123,15 +123,10 @@ def test_what_is_read_to_be_multiplied_is_read_once():
 @pytest.mark.parametrize(
     "entries",
     [
-        [1.0, "2"],
-        [[1.0, 2.0], [3.0]],
-        [[1.0], 2.0],
-        [{1: 2}, {}],
-        [object()],
-        UserDict({0: 1.0, 1: 2.0}),
+        [1.0, "2"], [[1.0, 2.0], [3.0]], [[1.0], 2.0], [{1: 2}, {}], [object()], UserDict({0: 1.0, 1: 2.0}),
         [UserDict({0: 1.0, 1: 2.0})] * 2,
     ],
-)
+)  # fmt: skip
 def test_lists_of_other_things_than_numbers_are_refused_as_by_numpy(entries):
     with pytest.raises((pyclmm.DTypeError, pyclmm.ShapeError), match=r"^a (is a (list|UserDict)|has dtype)"):
         pyclmm.matmul(entries, np.eye(2))

@@ -345,9 +345,8 @@ def test_a_wrong_nan_is_told_from_a_wrong_sum(spoiler):
     a, b = operands("float32")
     for value in (np.nan, np.inf):
         spoiler.element(3 * N + 6, "f", lambda x, value=value: x.dtype.type(value))
-        with pytest.raises(
-            pyclmm.VerificationError, match="In row 3 an element is NaN or infinite"
-        ) as caught:
+        words = "In row 3 an element is NaN or infinite"
+        with pytest.raises(pyclmm.VerificationError, match=words) as caught:
             pyclmm.matmul(a, b, verify=True)
         assert caught.value.error == np.inf
         assert (caught.value.rows, caught.value.columns) == ((3, 4), (6, 7))

@@ -82,17 +82,20 @@ INLINE void take_pair(run_t *run, const uint from)
 }
 
 #if TOP_MODE
-/* Whether the highest mode of weights.h serves all pairs, of which a work-item judges some. */
+/* Whether the highest mode of weights.h serves all pairs, of which a work-item judges some: eight at a time, as local memory answers late. */
 INLINE bool all_top(__local const uchar *memory, const int j0, const int N, const int groups)
 {
+  const int item = get_local_id(0);
   range_t range = no_range();
   UNROLL for (int block = 0; block < BLOCKS; ++block) {
     __local const uint *pairs = (__local const uint *)(memory + PAIRS_AT + block * PAIRS_BYTES);
-    const int count = columns_of(j0, block, N) * groups;
-    for (int p = 2 * (int)get_local_id(0); p < count; p += 2 * ITEMS) {
-      const uint one = pairs[p], other = pairs[min(p + 1, count - 1)];
-      widen(&range, chosen_bytes(one, other, 0x5410), chosen_bytes(one, other, 0x7632));
+    const int count = columns_of(j0, block, N) * groups, fours = count / 4;
+    for (int f = item; f < fours; f += 2 * ITEMS) {
+      const uint4 one = ((__local const uint4 *)pairs)[f], other = ((__local const uint4 *)pairs)[min(f + ITEMS, fours - 1)];
+      const uint held[8] = {one.s0, one.s1, one.s2, one.s3, other.s0, other.s1, other.s2, other.s3};
+      UNROLL for (int p = 0; p < 8; ++p) widen(&range, held[p]);
     }
+    if (item < count % 4) widen(&range, pairs[4 * fours + item]);
   }
   return top_serves_range(&range);
 }

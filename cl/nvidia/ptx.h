@@ -194,7 +194,7 @@ INLINE uint chosen_bytes(const uint x, const uint y, const uint which)
   return word;
 }
 
-/* The lesser, the greater of two words by halves (sm_90). */
+/* The lesser, the greater of two words by halves, which have signs (sm_90). */
 #define BY_HALVES(name, operation)                                                       \
   INLINE uint name(const uint x, const uint y)                                           \
   {                                                                                      \
@@ -202,5 +202,5 @@ INLINE uint chosen_bytes(const uint x, const uint y, const uint which)
     asm("//@sm_90a " operation " %0, %1, %2;" : "=r"(word) : "r"(x), "r"(y));            \
     return word;                                                                         \
   }
-BY_HALVES(lesser_halves, "min.u16x2")
-BY_HALVES(greater_halves, "max.u16x2")
+BY_HALVES(lesser_halves, "min.s16x2")
+BY_HALVES(greater_halves, "max.s16x2")

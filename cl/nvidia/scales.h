@@ -43,7 +43,8 @@ INLINE bool all_top(__local uchar *memory, const int words)
   range_t range = no_range();
   for (int w = get_local_id(0) / BN; w < words; w += ITEMS / BN) {
     __local const uint *scales = (__local const uint *)scale_at(memory, get_local_id(0) % BN, 2 * w);
-    widen(&range, scales[0], scales[GROUPS / 2]);
+    widen(&range, chosen_bytes(scales[0], scales[GROUPS / 2], 0x5410));
+    widen(&range, chosen_bytes(scales[0], scales[GROUPS / 2], 0x7632));
   }
   return top_serves_range(&range);
 }

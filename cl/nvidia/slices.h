@@ -102,7 +102,8 @@ INLINE void finish_tile(
 #if WHOLE_CHUNKS
   for (int e = 8 * get_local_id(0); e < rows * BN; e += 8 * get_local_size(0)) {
     const int i = m0 + e / BN, j = j0 + e % BN;
-    const float4 low = SUMS_AT(e), high = SUMS_AT(e + 4);
+    const int other = get_local_id(0) / 4 % 2 * 4; /* so that eight work-items meet different banks */
+    const float4 one = SUMS_AT(e + other), two = SUMS_AT(e + 4 - other), low = other ? two : one, high = other ? one : two;
     const uint4 words = (uint4)(
         packed_results(i, j, low.s0, i, j + 1, low.s1, RESULT), packed_results(i, j + 2, low.s2, i, j + 3, low.s3, RESULT),
         packed_results(i, j + 4, high.s0, i, j + 5, high.s1, RESULT), packed_results(i, j + 6, high.s2, i, j + 7, high.s3, RESULT));

@@ -136,7 +136,7 @@ INLINE bool top_serves(const run_t *run)
 {
   const uint unit = CAT(unit_, ELEMENT), apart = CAT(exponents_apart_, ELEMENT) - 1;
   const uint scale = run->scale & CAT(exponent_, ELEMENT), bias = run->bias & CAT(exponent_, ELEMENT);
-  return scale - unit < CAT(normal_, ELEMENT) * unit && bias != 0 &&
+  return scale - unit < CAT(normal_, ELEMENT) * unit &&
          bias - scale + (apart - BITS) * unit <= (2 * apart - BITS) * unit;
 }
 

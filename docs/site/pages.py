@@ -205,7 +205,8 @@ def _entry(name: str, value: Any) -> str:
 
 def _methods(value: type) -> list[str]:
     """What users call or read of a class: a call first, then all that has a docstring and no underscore."""
-    own = [name for name in vars(value) if not name.startswith("_")]
+    ours = [each for each in value.__mro__ if each.__module__.startswith("pyclmm.")]
+    own = [name for each in ours for name in vars(each) if not name.startswith("_")]
     called = ["__call__"] if "__call__" in vars(value) else []
     return called + [
         name

@@ -45,8 +45,8 @@ def list_devices(screen: Screen, chosen: cl.Device) -> None:
         info = device_info(device)
         mark = "*" if device == chosen else " "
         line = f"{mark} {label}  {info.name} ({info.kind}, {info.compute_units} compute units), "
-        screen.line(line + f"{info.platform}, driver {info.driver_version}")
-    screen.line()
+        screen.lines(line + f"{info.platform}, driver {info.driver_version}")
+    screen.lines("")
 
 
 def run(screen: Screen, queue: cl.CommandQueue, data: Path | None) -> list[Rung]:
@@ -57,22 +57,19 @@ def run(screen: Screen, queue: cl.CommandQueue, data: Path | None) -> list[Rung]
     work = products(data)
     list_devices(screen, queue.device)
     track = Track(queue, kernel_names([]), TERMS)
-    for line in report.clock(track.terms):
-        screen.line(line)
-    screen.line()
+    screen.lines(*report.clock(track.terms), "")
     rungs = []
     for workload in work:
         track.probe(size_of(workload.a, workload.b), workload.a.dtype)
         rung = track.race(workload.a, workload.b)
         rungs.append(rung)
-        screen.line(f"{workload.title}: {rung.title}")
+        screen.lines(f"{workload.title}: {rung.title}")
         screen.table(report.bench_table(rung))
         for line in report.notes([rung]):
-            screen.line(f"  {line}")
+            screen.lines(f"  {line}")
         if refused := report.refused([rung]):
-            screen.line(f"  cannot compute this here: {', '.join(refused)}")
-        screen.line(f"  {_finding(workload, queue)}")
-        screen.line()
+            screen.lines(f"  cannot compute this here: {', '.join(refused)}")
+        screen.lines(f"  {_finding(workload, queue)}", "")
     _summary(screen, rungs)
     return rungs
 
@@ -87,4 +84,4 @@ def _summary(screen: Screen, rungs: list[Rung]) -> None:
     ran = [row for rung in rungs for row in rung.rows if row.reason is None and row.kernel != NUMPY]
     wrong = [row for rung in rungs for row in rung.wrong]
     names = ", ".join(dict.fromkeys(row.kernel for row in ran))
-    screen.line(f"{len(ran)} products by {names}: {len(ran) - len(wrong)} right, {len(wrong)} wrong")
+    screen.lines(f"{len(ran)} products by {names}: {len(ran) - len(wrong)} right, {len(wrong)} wrong")

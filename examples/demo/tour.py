@@ -39,7 +39,7 @@ def run(screen: Screen, queue: cl.CommandQueue, data: Path | None, asked: str | 
     Raises ArgumentError if *data* does not have MNIST's files.
     """
     pictures = None if data is None else digits.load(data)
-    screen.line(f"{device_line(device_info(queue.device))}: {why(queue.device, asked)}.")
+    screen.lines(f"{device_line(device_info(queue.device))}: {why(queue.device, asked)}.")
     parts: dict[str, Callable[[], bool]] = {
         "Is it right?": lambda: _is_right(screen, queue, pictures),
         "How does it become fast?": lambda: _steps(screen, queue),
@@ -47,8 +47,7 @@ def run(screen: Screen, queue: cl.CommandQueue, data: Path | None, asked: str | 
     }
     found = []
     for title, part in parts.items():
-        screen.line()
-        screen.line(title)
+        screen.lines("", title)
         found.append(part())
     _next(screen)
     return all(found)
@@ -78,16 +77,16 @@ def _is_right(screen: Screen, queue: cl.CommandQueue, pictures: digits.Digits | 
     after = image.without_details(before, product)
     right = max(shares) < 1
     rows, columns = before.shape
-    screen.line(
+    screen.lines(
         f"  An image of {rows} x {columns} loses 15 of 16 of its frequencies and comes back, by "
         f"{len(shares)} products. Compared with float64, the worst error is {max(shares):.1%} of "
         f"what float32 may have: {'right' if right else 'WRONG'}."
     )
     try:
         image.write_png(PICTURE, np.hstack([before, after]))
-        screen.line(f"  Before and after, side by side: {PICTURE}")
+        screen.lines(f"  Before and after, side by side: {PICTURE}")
     except OSError as error:
-        screen.line(f"  {PICTURE} cannot be written: {error.strerror}")
+        screen.lines(f"  {PICTURE} cannot be written: {error.strerror}")
     return right
 
 
@@ -102,19 +101,19 @@ def _steps(screen: Screen, queue: cl.CommandQueue) -> bool:
     if chosen not in track.kernels:
         track.kernels[-1] = chosen
     rung = track.race(a, b)
-    screen.line(f"  {rung.size} float32, GFLOP/s in the device's own time, NumPy's in a call.")
+    screen.lines(f"  {rung.size} float32, GFLOP/s in the device's own time, NumPy's in a call.")
     most, back = max(_gflops(row) for row in rung.rows), steps_back(rung.rows[:-1])  # the last is NumPy's
     for row in rung.rows:
         if row.samples:
             bar = "#" * max(1, round(_BAR * _gflops(row) / most))
             auto = "  <- auto" if row.kernel == chosen else ""
             why_back = f"  (a step back: {REASONS})" if row.kernel in back else ""
-            screen.line(f"  {row.kernel:14}{bar} {significant(_gflops(row))}{auto}{why_back}")
+            screen.lines(f"  {row.kernel:14}{bar} {significant(_gflops(row))}{auto}{why_back}")
         else:
-            screen.line(f"  {row.kernel:14}{row.reason}")
+            screen.lines(f"  {row.kernel:14}{row.reason}")
     if warning := track.others.warning():
-        screen.line(f"  {warning}")
-    screen.line(f"  {_verdict(rung, chosen, bool(warning))}")
+        screen.lines(f"  {warning}")
+    screen.lines(f"  {_verdict(rung, chosen, bool(warning))}")
     return not rung.wrong
 
 
@@ -148,19 +147,21 @@ def _uses(screen: Screen, queue: cl.CommandQueue) -> bool:
     plan = pyclmm.Matmul(a, b, queue=queue)
     half = pyclmm.reference.error_ratio(plan(a, b), a, b) < pyclmm.reference.limit(256)
     ratio = seconds_of(lambda: a @ b) / seconds_of(lambda: plan(a, b))
-    screen.line(f"  float16: 256 cubed is {significant(ratio)} times as fast as NumPy's.{_mark(half)}")
+    screen.lines(f"  float16: 256 cubed is {significant(ratio)} times as fast as NumPy's.{_mark(half)}")
 
     a, b = random_pair(Size(60, 50, 40), np.dtype(np.float32))
     c = pyclmm.matmul(a, b, queue=queue, reproducible=True)
     same = np.array_equal(c, pyclmm.reference.chain(a, b))
-    screen.line(f"  The same bits everywhere: reproducible=True has every bit of the reference.{_mark(same)}")
+    screen.lines(
+        f"  The same bits everywhere: reproducible=True has every bit of the reference.{_mark(same)}"
+    )
 
     a, b = random_pair(Size(700, 600, 500), np.dtype(np.float32))
     device = pyclmm.devices().index(next(d for d in pyclmm.devices() if d.device == queue.device))
     c = pyclmm.matmul(a, b, memory_limit="1 MiB", device=device)
     tiles = pyclmm.reference.error_ratio(c, a, b) < pyclmm.reference.limit(500)
     nbytes = a.nbytes + b.nbytes + c.nbytes
-    screen.line(f"  Larger than memory: {nbytes / 2**20:.1f} MiB of matrices within 1 MiB.{_mark(tiles)}")
+    screen.lines(f"  Larger than memory: {nbytes / 2**20:.1f} MiB of matrices within 1 MiB.{_mark(tiles)}")
     return half and same and tiles
 
 
@@ -171,8 +172,8 @@ def _mark(right: bool) -> str:
 def _next(screen: Screen) -> None:
     folder = Path(sys.executable).parent
     folder = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else Path()
-    screen.line()
-    screen.line("Try next")
+    screen.lines("")
+    screen.lines("Try next")
     commands = {
         f"{folder / 'pyclmm'} road": "every step beside its limit",
         f"{folder / 'python'} examples/tiled.py": "one step, a screenful of code",
@@ -180,4 +181,4 @@ def _next(screen: Screen) -> None:
     }
     width = max(map(len, commands)) + 2
     for command, about in commands.items():
-        screen.line(f"  {command:{width}}{about}")
+        screen.lines(f"  {command:{width}}{about}")

@@ -63,21 +63,6 @@ class Array(cla.Array):
             raise DTypeError(f"only an array without axes is a number; this one has shape {self.shape}")
         return fetched(self).item()
 
-    def __bool__(self) -> bool:
-        return bool(self._item())
-
-    def __int__(self) -> int:
-        return int(self._item())
-
-    def __float__(self) -> float:
-        return float(self._item())
-
-    def __complex__(self) -> complex:
-        return complex(self._item())
-
-    def __index__(self) -> int:
-        return operator.index(self._item())
-
     def __getitem__(self, key: Any) -> Array:
         """A view where NumPy gives one, else a copy by way of the host."""
         parts = key if isinstance(key, tuple) else (key,)
@@ -121,8 +106,7 @@ class Array(cla.Array):
     def __rmatmul__(self, other: Any) -> Any:
         return wrapped(matmul(other, self)) if isinstance(other, cla.Array) else NotImplemented
 
-    def __imatmul__(self, other: Any) -> Any:
-        return self.__matmul__(other)
+    __imatmul__ = __matmul__
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         """The elements in the host's memory, for ``numpy.asarray``. It is always a copy."""
@@ -201,6 +185,13 @@ def _by_host(name: str, of_host: Callable[..., Any], is_reflected: bool = False)
     setattr(Array, name, method)
 
 
+def _as_number(number: Callable[[Any], Any]) -> None:
+    """Give Array the method by which Python's *number* takes an array without axes."""
+    setattr(Array, f"__{number.__name__}__", lambda self: number(self._item()))
+
+
+for _number in (bool, int, float, complex, operator.index):
+    _as_number(_number)
 _TWO = """
 add sub mul truediv floordiv mod pow and_ or_ xor lshift rshift
 """.split()  # noqa: SIM905 - a list is a word a line

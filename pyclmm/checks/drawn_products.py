@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pyopencl as cl
@@ -101,14 +100,9 @@ def _drawn(decks: Decks, types: list[str], device: DeviceInfo) -> GemmProblem | 
     stack = decks.next("stack", ((), (), (3,), (2, 2)))
     c = dense((*stack, m, n), dtypes.dtype_of(out)) if decks.next("c", (True, False, False)) else None
     bias = decks.next("bias", (None, (n,), (m, 1)))
-    activation = (
-        decks.next("activation", ACTIVATIONS)
-        if computed in _REAL and decks.next("active", (True, False))
-        else None
-    )
-    options: dict[str, Any] = {
-        "precision": decks.next(f"precision of {computed}", ("highest", "highest", "high", "medium"))
-    }
+    is_active = computed in _REAL and decks.next("active", (True, False))
+    activation = decks.next("activation", ACTIVATIONS) if is_active else None
+    precision = decks.next(f"precision of {computed}", ("highest", "highest", "high", "medium"))
     try:
         problem = checked_gemm(
             _operand(decks, (*stack, *((m, k) if trans[0] == "N" else (k, m))), a),
@@ -121,7 +115,7 @@ def _drawn(decks: Decks, types: list[str], device: DeviceInfo) -> GemmProblem | 
                 {"c": c, "bias": None if bias is None else dense(bias, dtypes.dtype_of(out))}, activation
             ),
             reproducible=decks.next(f"bits of {computed}", (True, False, False)),
-            **options,
+            precision=precision,
         ).problem
     except PyclmmError:  # some activations cannot be reproducible
         return None

@@ -97,12 +97,11 @@ def rearranged(problem: GemmProblem, decks: Decks) -> GemmProblem:
     Products of a stack may have gaps between them, share an operand, or lie in the opposite order.
     """
     m, n = problem.m, problem.n
-    rows, columns = (
-        (n + 3, 2 * n + 1, -n - 1, n, 1, 3, 0, 1, problem.ldo),
-        (1, 2, 1, 1, m + 2, 3 * m, 1, 0, 1),
-    )
-    place = decks.next("c", range(len(rows)))
-    c_strides = (rows[place], columns[place])
+    of_c = (
+        (n + 3, 1), (2 * n + 1, 2), (-n - 1, 1), (n, 1), (1, m + 2), (3, 3 * m), (0, 1), (1, 0),
+        (problem.ldo, 1),
+    )  # fmt: skip
+    c_strides = decks.next("c", of_c)
     if problem.is_listed:
         return problem
     own = replace(problem, c_strides=c_strides, bias_stride=decks.next("bias", (2, -1, 3, 1)))
@@ -113,7 +112,7 @@ def rearranged(problem: GemmProblem, decks: Decks) -> GemmProblem:
     kinds = ((a + gap_a, b + gap_b), (0, b), (a, 0), (-a, -b))
     if own.b_format:
         kinds = ((a + gap_a, 0), (0, 0), (a, 0), (-a, 0))
-    a, b = kinds[decks.next("stack", range(len(kinds)))]
+    a, b = decks.next("stack", kinds)
     inner = problem.batch_shape[-1] if near else 1
     out = m * own.ldo * inner + _unit(own.out_align, own.out_type) * decks.next("out", (0, 2, 1))
     apart = (abs(c_strides[0]) * m + abs(c_strides[1]) * n) * inner

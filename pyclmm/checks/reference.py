@@ -104,20 +104,18 @@ def limit(k: int) -> float:
 def activate(x: Any, activation: int) -> Array:
     """Apply an activation, given by its index in ``ACTIVATIONS``, to each element of *x*."""
     x = numbers_of("x", x)
+    formulas: tuple[Any, ...] = (
+        lambda: x,
+        lambda: np.where(x < 0, 0, x),
+        lambda: np.where(x < 0, 0.01 * x, x),
+        lambda: x * 0.5 * (1 + _erf(x * np.sqrt(0.5))),
+        lambda: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+        lambda: 1 / (1 + np.exp(-x)),
+        lambda: np.tanh(x),
+        lambda: x / (1 + np.exp(-x)),
+    )
     with np.errstate(over="ignore"):
-        if activation == 3:
-            return np.asarray(x * 0.5 * (1 + _erf(x * np.sqrt(0.5))))
-        if activation == 4:
-            return np.asarray(0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
-        simple: dict[int, Any] = {
-            0: lambda: x,
-            1: lambda: np.where(x < 0, 0, x),
-            2: lambda: np.where(x < 0, 0.01 * x, x),
-            5: lambda: 1 / (1 + np.exp(-x)),
-            6: lambda: np.tanh(x),
-            7: lambda: x / (1 + np.exp(-x)),
-        }
-        return np.asarray(simple[activation]())
+        return np.asarray(formulas[activation]())
 
 
 def _erf(x: Array) -> Array:

@@ -174,12 +174,11 @@ class _CaseSearch:
     def works(self, small: GemmProblem, ways: list[tuple[TileConfig, DeviceInfo]]) -> Iterator[Work]:
         """The launches of *small* in each of *ways* that has only wanted programs."""
         for variant, device in ways:
-            if self.kernel.refuses(small, device) is None and not self.kernel.violations(
-                small, variant, device
-            ):
-                work = self.kernel.launches(small, variant, device)
-                if _programs(work) <= self.wanted:
-                    yield work
+            if self.kernel.refuses(small, device) or self.kernel.violations(small, variant, device):
+                continue
+            work = self.kernel.launches(small, variant, device)
+            if _programs(work) <= self.wanted:
+                yield work
 
     def fitting(self, shape: Shape, stack: int, drawn: tuple[Drawn, ...]) -> Iterator[SmallProblem]:
         """A case of about that shape, in one of the ways. None if there is none."""

@@ -30,12 +30,11 @@ class TaskMemory:
     """What a task has on the device, by the edges of its output chunk: its first row and column axes."""
 
     def __init__(self, x: da.Array, y: da.Array, product: Product) -> None:
-        axes = product.axes
-        kept = [x.chunks[i] for i in axes.rows[1:]] + [y.chunks[j] for j in axes.columns[1:]]
-        kept += [_wider(x, y, pair) for pair in axes.stack]
+        stacks, rows, columns = chunks_of(x, y, product.axes)
+        kept = (*stacks, *rows[1:], *columns[1:])
         self._each = product.summed.itemsize * math.prod(max(k, default=1) for k in kept)
-        self._of_row = _each(x, axes.rows)
-        self._of_column = _each(y, axes.columns)
+        self._of_row = _each(x, rows)
+        self._of_column = _each(y, columns)
 
     def too_large(self, allowed: Limits, m: int, n: int) -> bool:
         """Whether the output chunk takes more than half of the device's share."""
@@ -47,9 +46,9 @@ class TaskMemory:
         return self.too_large(allowed, m, n) or 4 * step > allowed.device or step > allowed.host
 
 
-def _each(x: da.Array, kept: Shape) -> int:
-    """The bytes of a chunk by the length of its first kept axis."""
-    return max_nbytes(x) // max(1, max(x.chunks[kept[0]], default=1) if kept else 1)
+def _each(x: da.Array, kept: list[Shape]) -> int:
+    """The bytes of a chunk by the length of its first axis of those that are *kept*, in these chunks."""
+    return max_nbytes(x) // max((1, *kept[0]) if kept else (1,))
 
 
 def _wider(x: da.Array, y: da.Array, pair: tuple[int | None, int | None]) -> tuple[int, ...]:

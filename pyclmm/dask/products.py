@@ -196,17 +196,12 @@ def _cut(x: da.Array, axis: int, lengths: tuple[int, ...]) -> da.Array:
 def _split(x: da.Array, y: da.Array, product: Product, allowed: Limits) -> tuple[da.Array, da.Array]:
     """Both with chunks that are no larger than a task may have: of rows and columns first, then of K."""
     axes, memory = product.axes, TaskMemory(x, y, product)
-    if axes.rows or axes.columns:
-        row, column = (a[0] if a else None for a in (axes.rows, axes.columns))
-        edges = (
-            1 if row is None else max(x.chunks[row], default=1),
-            1 if column is None else max(y.chunks[column], default=1),
-        )
-        m, n = roles.halved((max(1, edges[0]), max(1, edges[1])), partial(memory.too_large, allowed))
-        if row is not None and m < edges[0]:
-            x = x.rechunk({row: roles.divided(x.chunks[row], m)})
-        if column is not None and n < edges[1]:
-            y = y.rechunk({column: roles.divided(y.chunks[column], n)})
+    tall, wide = (max((1, *z.chunks[a[0]])) if a else 1 for z, a in ((x, axes.rows), (y, axes.columns)))
+    m, n = roles.halved((tall, wide), partial(memory.too_large, allowed))
+    if m < tall:
+        x = x.rechunk({axes.rows[0]: roles.divided(x.chunks[axes.rows[0]], m)})
+    if n < wide:
+        y = y.rechunk({axes.columns[0]: roles.divided(y.chunks[axes.columns[0]], n)})
     for i, j in axes.sums[:1]:
         longest = max(x.chunks[i], default=0)
         pair = sum(max_nbytes(z) for z in (x, y))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from threading import get_ident
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyopencl as cl
 from pyopencl.array import Array
@@ -23,14 +23,8 @@ from .options import Options, events_of, warn_of_dropped
 from .path_on_device import PathOnDevice
 from .repair import moved
 
-
-class OperandMemory(NamedTuple):
-    """Where the operands of a call lie: buffers and offsets in elements, by the problem's names, and the
-    constant one."""
-
-    buffers: dict[str, Any]
-    offsets: dict[str, int]
-    constant: Constant | None
+# Where the operands of a call lie: buffers and offsets in elements, by the problem's names; the constant one.
+OperandMemory = tuple[dict[str, Any], dict[str, int], Constant | None]
 
 
 class DevicePath(PathOnDevice):
@@ -112,7 +106,7 @@ class DevicePath(PathOnDevice):
         if self._constant is not None:
             b = operands["b"]
             constant = Constant(self._constant, arrays.location(b), b.base_data)
-        return OperandMemory(buffers, offsets, constant)
+        return buffers, offsets, constant
 
     def enqueue(
         self,

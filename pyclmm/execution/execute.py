@@ -196,8 +196,7 @@ class Executable:
 
     def binding(self, queue: Any) -> Any:
         """This thread's kernel objects for *queue*, made if there are none."""
-        make = partial(self._new_binding, queue, self.work, self.choice)
-        return self._bound.get(self._launcher.home(queue), make)
+        return self._bound.get(self._launcher.home(queue), partial(self.spare_binding, queue))
 
     def spare_binding(self, queue: Any) -> Any:
         """A binding that nobody keeps, for a call within a call."""
@@ -249,17 +248,11 @@ class Executable:
     def explained(self, requested: select.KernelChoice, elsewhere: Elsewhere | None = None) -> Explanation:
         """Why it has its kernel."""
         return explain(
-            self.problem,
-            self.device,
-            self.choice,
-            requested=requested,
+            self.problem, self.device, self.choice, requested=requested,
             launches=[launch.kernel for launch in self.work.launches],
-            workspace_nbytes=self.work.workspace_nbytes,
-            failed=self.failed,
-            check_seconds=self.check_seconds,
-            elsewhere=elsewhere,
-            runs_on=self._runs_on,
-        )
+            workspace_nbytes=self.work.workspace_nbytes, failed=self.failed,
+            check_seconds=self.check_seconds, elsewhere=elsewhere, runs_on=self._runs_on,
+        )  # fmt: skip
 
     def release(self) -> None:
         """Free the kernel objects of every thread, and workspace that no other plan shares."""

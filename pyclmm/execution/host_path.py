@@ -40,10 +40,6 @@ class _Input:
     copied_as: np.dtype[Any] | None
     plain: bool  # whether OpenCL takes what is read itself
 
-    def as_read(self, x: Array) -> Array:
-        """The array that the kernels read for *x*: *x* or its copy."""
-        return x if self.copied_as is None else converted(x, self.copied_as)
-
 
 _ALIGN, _ndarray, _empty = host_memory.HOST_ALIGN, np.ndarray, np.empty
 # Where the arrays of a call lie: addresses of a, b and the result, and the result.
@@ -107,13 +103,6 @@ def _are_apart(out: Array, *operands: Array) -> bool:
 # bytes of a result that is computed twice to see it.
 _takes_addresses: dict[tuple[str, str], bool] = {}
 _MOST_TO_SHOW = 1 << 20
-
-
-def _returned(result: Array, out: Array | None) -> Any:
-    """What a call returns for *result*: 1-D @ 1-D gives a scalar, as in NumPy."""
-    if out is not None:
-        return out
-    return result if result.ndim else result[()]
 
 
 class HostPath:
@@ -277,9 +266,11 @@ class HostPath:
             except BaseException:  # Ctrl-C too: afterwards the caller may free the arrays or write to them
                 host_memory.finish(queue)
                 raise
-        if out is not None and target is not out:
+        if out is None:
+            return target if target.ndim else target[()]  # 1-D @ 1-D gives a scalar, as in NumPy
+        if target is not out:
             cast_into(out, target, self._casting)
-        return _returned(target, out)
+        return out
 
     def _multiply(
         self, operands: Operands, target: Array, buffers: host_memory.HostBuffers, scales: Scales
@@ -287,7 +278,8 @@ class HostPath:
         values: dict[str, Any] = {}
         offsets: dict[str, int] = {}
         for one in self._inputs:
-            read = one.as_read(operands[one.name])
+            x = operands[one.name]
+            read = x if one.copied_as is None else converted(x, one.copied_as)
             values[one.problem_name], start = buffers.read(read, one.plain, one.name)
             if start:
                 offsets[one.problem_name] = start

@@ -26,7 +26,7 @@ from ..problem.literals import Mixed
 from ..problem.ragged import SIZES, ragged_gemm
 from ..raising import guarded
 from .array_likes import array_of
-from .kinds import Kind, common_kind, types_of, views_on_host
+from .kinds import common_kind, types_of, views_on_host
 from .options import Options
 
 ArrayT = TypeVar("ArrayT", NDArray[Any], Array)  # the type of a plan's operands and of its result
@@ -84,7 +84,10 @@ def alike(given: Operands, mixed: Mixed, queue: cl.CommandQueue | None) -> Opera
         return given
     kind = common_kind(given)
     if kind is not None:
-        return _of_kind(kind, given)
+        read = views_on_host(kind, given)
+        if read is not None:
+            return read
+        return {name: kind.cuda_array(name, x) for name, x in kind.together(given).items()}
     found = {name: array_of(name, x) for name, x in given.items()}
     on_device = {name: x for name, x in found.items() if isinstance(x, Array)}
     if len(on_device) in (0, len(found)):
@@ -104,14 +107,6 @@ def check_mixed(mixed: Any) -> None:
         raise ArgumentError(
             f"mixed is {brief(mixed)}; pass 'copy' to copy NumPy arrays to the device of the Arrays"
         )
-
-
-def _of_kind(kind: Kind, given: Operands) -> Operands:
-    """The operands *given*, all of that *kind*: NumPy's views of them, or where they lie on a CUDA device."""
-    read = views_on_host(kind, given)
-    if read is not None:
-        return read
-    return {name: kind.cuda_array(name, x) for name, x in kind.together(given).items()}
 
 
 def sent(x: NDArray[Any], name: str, queue: cl.CommandQueue) -> Array:
@@ -278,29 +273,15 @@ def checked(
     alpha, beta = scales
     if beta != 0 and "c" not in layouts:
         raise ArgumentError(f"beta is {brief(beta)} but there is no c to multiply it with; pass c, or beta=0")
+    common = ("dtype", "casting", "precision", "reproducible", "b_format")
+    ways = {"host_align": host_align} | {name: getattr(options, name) for name in common}
     if SIZES in layouts:
-        ways = {"dtype": options.dtype, "casting": options.casting, "precision": options.precision}
-        ways |= {"reproducible": options.reproducible, "host_align": host_align}
-        ways |= {"b_format": options.b_format}
         return ragged_gemm(layouts, out_is_copied, **ways)
     return checked_gemm(
-        layouts["a"],
-        layouts["b"],
-        out=layouts.get("out"),
-        dtype=options.dtype,
-        casting=options.casting,
-        trans_a=options.trans_a,
-        trans_b=options.trans_b,
-        epilogue=Epilogue(layouts, options.activation, reads_c=beta != 0),
-        alpha_is_zero=alpha == 0,
-        out_is_copied=out_is_copied,
-        precision=options.precision,
-        reproducible=options.reproducible,
-        host_align=host_align,
-        in_tiles=in_tiles,
-        b_format=options.b_format,
-        quantize_a=options.quantize_a or "",
-    )
+        layouts["a"], layouts["b"], out=layouts.get("out"), trans_a=options.trans_a, trans_b=options.trans_b,
+        epilogue=Epilogue(layouts, options.activation, reads_c=beta != 0), alpha_is_zero=alpha == 0,
+        out_is_copied=out_is_copied, in_tiles=in_tiles, quantize_a=options.quantize_a or "", **ways,
+    )  # fmt: skip
 
 
 def problem_name(gemm: Gemm, name: str) -> str:

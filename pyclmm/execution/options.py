@@ -20,6 +20,7 @@ from ..problem.dtypes import check_casting, named_dtype
 from ..problem.gemm import ACTIVATIONS, Gemm
 from ..problem.literals import Activation, Casting, Precision, Rounded, Trans, Verify
 from ..problem.settings import chosen, is_reproducible, is_verified
+from ..raising import OfProcess
 from ..selection.select import KernelChoice
 
 _NUMBERS: tuple[tuple[Any, Any], ...] = (
@@ -63,8 +64,6 @@ class Options:
         _check_kind(
             "constant_b", self.constant_b, isinstance(self.constant_b, bool | np.bool_), "True or False"
         )
-        if self.quantize_a is not None:
-            self._check_rounding()
         checked = {
             "workspace_limit": parse_limit("workspace_limit", self.workspace_limit, least=0),
             "precision": chosen(self.precision),
@@ -74,6 +73,8 @@ class Options:
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+        if self.quantize_a is not None:
+            self._check_rounding()
         object.__setattr__(self, "key", (*vars(self).values(), _letter(self.dtype)))
 
     def _check_rounding(self) -> None:
@@ -84,11 +85,8 @@ class Options:
             raise ArgumentError(
                 f"{asked}, but b is no quantised weights; leave it out, or pass pyclmm.quantize(b.T).T"
             )
-        for name, value in (
-            ("reproducible", is_reproducible(self.reproducible)),
-            ("verify", is_verified(self.verify)),
-        ):
-            if value:
+        for name in ("reproducible", "verify"):
+            if value := getattr(self, name):
                 raise UnsupportedError(
                     f"{asked} and {name} is {brief(value)}; one of the two at a time is offered"
                 )
@@ -97,6 +95,29 @@ class Options:
         """As keywords of gemm."""
         left_out = ("quantize_a", "b_format", "workspace_limit", "constant_b", "pairs", "key")
         return {name: value for name, value in vars(self).items() if name not in left_out}
+
+
+class WithOptions(OfProcess):
+    """A plan, which tells the options that it was made with."""
+
+    _options: Options
+    _has_same_bits: bool
+
+    @property
+    def precision(self) -> str:
+        """The precision that the plan was made with."""
+        return str(self._options.precision)
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether the bits of its results are the same on every device. Those of integers always are."""
+        return self._has_same_bits
+
+    @property
+    def verify(self) -> bool | str:
+        """How its results are checked: False, True or "repair" (docs/verification.md)."""
+        how: bool | str = self._options.verify
+        return how
 
 
 def _letter(dtype: np.dtype[Any] | None) -> str | None:

@@ -8,9 +8,8 @@ from __future__ import annotations
 import operator
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -27,35 +26,13 @@ from .kinds import KindWithAddresses, Part
 LEGACY = 1  # the handle of CUDA's legacy default stream, which waits for all others that are not set apart
 
 
-@contextmanager
-def _telling(name: str, x: Any) -> Iterator[None]:
-    """What another library raises in the block, as a DTypeError that names the argument."""
-    try:
-        yield
-    except (PyclmmError, MemoryError):
-        raise
-    except Exception as error:  # a library has its own
-        raise unreadable(name, x, error) from error
-
-
-class _Interface(NamedTuple):
-    """What CUDA's array interface tells of an array (its version 3, numba's documentation)."""
-
-    address: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]  # in bytes
-    dtype: np.dtype[Any]
-    stream: int | None
-    is_read_only: bool
-    has_mask: bool
-
-
-def _interface(x: Any) -> _Interface:
-    """Raises ValueError, TypeError, AttributeError and KeyError for what is no array's."""
-    told = x.__cuda_array_interface__
+def _layout_in(told: Mapping[str, Any]) -> tuple[int, tuple[int, ...], tuple[int, ...], np.dtype[Any]]:
+    """(address, shape, strides in bytes, dtype) that CUDA's array interface tells (its version 3, numba's
+    documentation). Raises ValueError, TypeError, AttributeError and KeyError for what is no array's.
+    """
     if told.get("version", 0) not in range(4):
         raise ValueError(f"CUDA's array interface has version {told['version']}, and 0 to 3 are known")
-    address, is_read_only = told["data"]
+    address, _ = told["data"]
     address, dtype = operator.index(address or 0), np.dtype(str(told["typestr"]))  # of None it is float64
     shape = tuple(map(operator.index, told["shape"]))
     steps = told.get("strides")
@@ -65,8 +42,7 @@ def _interface(x: Any) -> _Interface:
         raise ValueError(f"CUDA's array interface has shape {shape} and strides {strides}")
     if not 0 <= address < 1 << 64 or (address == 0 not in shape):
         raise ValueError(f"CUDA's array interface has address {address}, where no elements are")
-    how = {"is_read_only": bool(is_read_only), "has_mask": told.get("mask") is not None}
-    return _Interface(address, shape, strides, dtype, _stream_in(told), **how)
+    return address, shape, strides, dtype
 
 
 def _stream_in(told: Mapping[str, Any]) -> int | None:
@@ -106,42 +82,44 @@ class _Protocols(KindWithAddresses):
     def launched(self, operands: Iterable[CudaArray], stream: Stream) -> None:
         """What comes later in the stream that an array names finds the product complete."""
         event, owners = driver.Event(stream.context.handle, stream.handle), [x.owner for x in operands]
-        with self._lock:
-            self._let_go()
-            self._held.append((event, owners))
+        self.release()
+        self._held.append((event, owners))
         for owner in owners:
             producer = _stream_in(getattr(owner, "__cuda_array_interface__", {}))
             if producer not in (None, LEGACY) and not isinstance(owner, DeviceArray):
                 driver.order(stream.context.handle, LEGACY, producer)
 
-    def _let_go(self) -> None:
-        while self._held and self._held[0][0].has_ended():
-            self._held.popleft()
-
     def release(self) -> None:
         """Let go of the operands of work that has ended."""
         with self._lock:
-            self._let_go()
+            while self._held and self._held[0][0].has_ended():
+                self._held.popleft()
 
     def cuda_array(self, name: str, x: Any) -> CudaArray:
-        with _telling(name, x):
+        try:
             if not hasattr(x, "__cuda_array_interface__"):
                 capsule = x.__dlpack__(stream=LEGACY)
                 return CudaArray(*dlpack.read(capsule), self, (x, capsule))
-            told = _interface(x)
-        if told.has_mask:
+            told = x.__cuda_array_interface__
+            address, shape, strides, dtype = _layout_in(told)
+            stream, is_read_only = _stream_in(told), bool(told["data"][1])
+            has_mask = told.get("mask") is not None
+        except (PyclmmError, MemoryError):
+            raise
+        except Exception as error:  # a library has its own
+            raise unreadable(name, x, error) from error
+        if has_mask:
             raise DTypeError(f"{name} has a mask, which would be ignored; pass its plain numbers")
-        if told.is_read_only and name == "out":
+        if is_read_only and name == "out":
             raise ArgumentError("out is read-only; pass a writeable array, or none to get a new one")
-        address = told.address
         ordinal = driver.ordinal_of(address) if address else 0
         if ordinal is None:
             raise DTypeError(
                 f"{name} is at {address:#x}, which is no memory of a CUDA device; pass an array on one"
             )
-        if told.stream not in (None, LEGACY):
-            driver.order(context_of(ordinal).handle, told.stream, LEGACY)
-        return CudaArray(address, told.shape, told.strides, told.dtype, ordinal, self, x)
+        if stream not in (None, LEGACY):
+            driver.order(context_of(ordinal).handle, stream, LEGACY)
+        return CudaArray(address, shape, strides, dtype, ordinal, self, x)
 
     def stream(self, ordinal: int) -> int:
         return LEGACY

@@ -17,12 +17,7 @@ class PathOnDevice:
     *overlaps*: whether ``out`` overlaps an operand that writing it would change."""
 
     def __init__(
-        self,
-        layouts: Mapping[str, Operand],
-        overlaps: bool,
-        options: Options,
-        queue: Any,
-        scales: Scales,
+        self, layouts: Mapping[str, Operand], overlaps: bool, options: Options, queue: Any, scales: Scales
     ) -> None:
         self._overlaps = overlaps
         gemm = checked(layouts, options, scales, out_is_copied=overlaps)

@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -29,7 +29,7 @@ _Range = tuple[int, int]  # half-open
 
 _lock = threading.RLock()
 _watches: weakref.WeakSet[Any] = weakref.WeakSet()
-_left: deque[Any] = deque(maxlen=256)  # the watches of plans that have ended
+_left: deque[Any] = deque(maxlen=256)  # those of plans that have ended, which nobody else holds
 _counts = {"wrong": 0, "repaired": 0}
 # What the product that is computed is a part of, in words behind its name.
 _part: ContextVar[str] = ContextVar("part", default="")
@@ -94,15 +94,9 @@ def _error(
         f"a result is wrong: {where} of {problem}{_part.get()}, computed by {kernel!r} on {device.name!r}. "
         f'{how}. Compute it again, or pass verify="repair"; if it comes back, test the device: '
         "pyclmm selftest",
-        device=device.name,
-        kernel=kernel,
-        rows=rows,
-        columns=columns,
-        stack=stack,
-        seed=seed,
-        error=error,
-        limit=limit,
-    )
+        device=device.name, kernel=kernel, rows=rows, columns=columns, stack=stack, seed=seed,
+        error=error, limit=limit,
+    )  # fmt: skip
 
 
 def _place(problem: GemmProblem, rows: _Range, columns: _Range, stack: _Range, is_listed: bool) -> str:
@@ -155,7 +149,7 @@ def health() -> dict[str, int]:
 
 def _after_fork() -> None:
     """To drop an event is to wait for it, and a driver's other objects may end a forked process: keep all."""
-    for watch in (*_watches, *_left):
+    for watch in tuple(_watches):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(watch))
 
 
@@ -185,13 +179,5 @@ def _hear(is_asked: Callable[[Any], bool]) -> None:
         watches = list(filter(is_asked, _watches))
     for watch in watches:
         watch.finish()
-    while (left := _next_left(is_asked)) is not None:
-        left.finish()
-
-
-def _next_left(is_asked: Callable[[Any], bool]) -> Any:
-    with _lock:
-        left = next(filter(is_asked, _left), None)
-        if left is not None:
-            _left.remove(left)
-        return left
+        with _lock, suppress(ValueError):  # its plan has not ended
+            _left.remove(watch)

@@ -23,6 +23,7 @@ from ..cuda.streams import Context, Stream
 from ..errors import DTypeError, UnsupportedError, WorkspaceError
 from ..opencl import forks
 from ..opencl.last_call import same
+from ..opencl.single_flight import LastUsed
 from ..opencl.steps import Scales, scalars_of
 from ..problem.gemm import alignment
 from .cuda_path import CudaPath
@@ -30,7 +31,6 @@ from .execute import Executable
 from .operands import Operands
 
 _TARGET, _PLATFORM = "pyclmm_product", "CUDA"
-_MOST_PRODUCTS = 16  # of one plan, such as for other scalars
 _places = itertools.count(1 << 64, 1 << 44)  # addresses for results that have none yet: no two overlap
 
 
@@ -191,7 +191,7 @@ class XlaPath(CudaPath):
         super().__init__(*planned)
         if self.executable.repairs:
             raise UnsupportedError("verify='repair' is not for JAX's arrays on CUDA; pass verify=True")
-        self._products: dict[Any, _XlaProduct] = {}
+        self._products: LastUsed[Any, _XlaProduct] = LastUsed(16)  # for other scalars, say
         self._last: _Last | None = None
 
     def again(
@@ -230,16 +230,15 @@ class XlaPath(CudaPath):
         fixed = {self._names[name]: x.address for name, x in read.items() if name not in ours}
         begun = made.array is not None
         key = (repr(scales), made.shape, begun, *fixed.items(), queue.context, self.executable.choice)
-        product = self._products.get(key)
-        if product is None:
+
+        def compiled() -> _XlaProduct:
             binding = self.executable.binding(queue)
             aligned = {self._names[name]: alignment(x.address) for name, x in ours.items()}
             product = _XlaProduct(self.executable, queue.context, aligned, fixed, scales)
             product.compile([made], binding.workspace_nbytes, {len(ours): 0} if begun else None)
-            for oldest in list(self._products)[: 1 - _MOST_PRODUCTS]:
-                self._products.pop(oldest, None)  # another thread may have dropped it
-            self._products[key] = product
-        return product
+            return product
+
+        return self._products.get(key, compiled)
 
 
 class _Last:

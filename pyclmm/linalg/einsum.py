@@ -100,11 +100,8 @@ def contract(
     options = asked_of(keywords)
     is_plain = options.kernel == "auto" and not (options.reproducible or options.verify)
     ways = Ways(which.lengths, computed, queue, casting, keywords, is_plain)
-    if target is not None and tuple(target.shape) != ways.shape(which.out):
-        raise ShapeError(
-            f"out has shape {tuple(target.shape)}, but the result has shape {ways.shape(which.out)}; pass "
-            f"an out of it"
-        )
+    if target is not None:
+        check_out(target, ways.shape(which.out))
     tensors = [
         Tensor(x, labels, i in conj) for i, (x, labels) in enumerate(zip(arrays, which.operands, strict=True))
     ]
@@ -115,6 +112,13 @@ def contract(
     path = path_of(which.operands, which.out, which.lengths, optimize)
     result = _along(tensors, path, which.out, ways, target)
     return plain(result) if target is None else given.own
+
+
+def check_out(out: Any, wanted: tuple[int, ...]) -> None:
+    """Raise ShapeError unless *out* has the shape *wanted*."""
+    shape = tuple(out.shape)
+    if shape != wanted:
+        raise ShapeError(f"out has shape {shape}, but the result has shape {wanted}; pass an out of it")
 
 
 def asked_of(keywords: Mapping[str, Any]) -> Options:

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..api import matmul
-from ..errors import ShapeError, UnsupportedError, amount
+from ..errors import UnsupportedError, amount
 from ..execution.array_likes import array_of
 from ..execution.kinds import kind_of
 from ..problem.contraction import Label
 from ..problem.subscripts import Labelled, parsed
 from ..quantized import QuantizedArray
 from ..raising import OF_CALLER
+from .einsum import check_out
 
 
 def _is_weights(x: Any) -> bool:
@@ -40,7 +41,7 @@ def contract_weights(operands: Sequence[Any], subscripts: Any, out: Any = None, 
     k, n = of_weights if weights.is_transposed else of_weights[::-1]
     rest = _free(which, of_x, k, n)
     if target is not None:
-        _check_out(target, tuple(which.lengths[label] for label in which.out))
+        check_out(target, tuple(which.lengths[label] for label in which.out))
     try:
         result = matmul(
             _permuted(x, of_x, (*rest, k)),
@@ -56,13 +57,6 @@ def contract_weights(operands: Sequence[Any], subscripts: Any, out: Any = None, 
 def _array(name: str, x: Any) -> Any:
     """*x*, which has axes to permute: weights, or an array of any library."""
     return x if _is_weights(x) or kind_of(x) is not None else array_of(name, x)
-
-
-def _check_out(out: Any, wanted: tuple[int, ...]) -> None:
-    """Raise ShapeError unless *out* has the shape *wanted*."""
-    shape = tuple(out.shape)
-    if shape != wanted:
-        raise ShapeError(f"out has shape {shape}, but the result has shape {wanted}; pass an out of it")
 
 
 _WOULD_DO = "pass an array and weights whose K alone is summed, such as 'mk,nk->mn'"

@@ -15,7 +15,7 @@ import numpy as np
 from pyopencl.array import Array
 
 from ..cuda.arrays import CudaArray, common_ordinal
-from ..errors import ArgumentError, DTypeError, PyclmmError, amount
+from ..errors import ArgumentError, DTypeError, amount
 from ..execution.kinds import KindWithAddresses, common_kind, computed_dtype
 from ..execution.operands import check_writeable, collect, signature
 from ..opencl import array_fields, arrays, mappings
@@ -87,7 +87,9 @@ def lists_of(pairs: Any, c: Any, bias: Any, out: Any) -> Lists:
     try:
         a, b = zip(*pairs, strict=True) if pairs else ((), ())
     except (TypeError, ValueError):
-        raise _no_pairs(pairs) from None
+        index = next((i for i, pair in enumerate(pairs) if length_hint(pair) != 2), 0)
+        what = f"pairs[{index}] is a {type(pairs[index]).__name__} that has not two entries"
+        raise ArgumentError(f"{what}; pass (a, b)") from None
     names, arrays = ["a", "b"], (*a, *b)
     for name, xs in (("c", c), ("bias", bias), ("out", out)):
         if xs is not None:
@@ -127,13 +129,6 @@ def check_length(name: str, given: Any, wanted: int) -> None:
         raise ArgumentError(
             f"{name} has {amount(len(given), 'entries')}, pairs has {wanted}; pass one for each pair"
         )
-
-
-def _no_pairs(pairs: tuple[Any, ...]) -> PyclmmError:
-    wrong = (i for i, pair in enumerate(pairs) if length_hint(pair) != 2)
-    index = next(wrong, 0)
-    kind = type(pairs[index]).__name__
-    return ArgumentError(f"pairs[{index}] is a {kind} that has not two entries; pass (a, b)")
 
 
 def in_full(given: CallLists) -> CallLists:

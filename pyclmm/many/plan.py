@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -12,16 +11,17 @@ import pyopencl as cl
 from numpy.typing import DTypeLike
 from pyopencl.array import Array
 
-from .. import environment, plan_cache
+from .. import environment
 from ..cuda.arrays import CudaArray
 from ..errors import ArgumentError, DeviceLostError, DTypeError, amount
 from ..execution import kinds
 from ..execution.operands import queue_of
-from ..execution.options import Options, events_of, options_of, plain_number
+from ..execution.options import Options, WithOptions, events_of, options_of, plain_number
 from ..opencl import queues
 from ..opencl.devices import DeviceChoice
+from ..opencl.single_flight import LastUsed
 from ..problem.literals import Activation, Precision, Verify
-from ..raising import OfProcess, guarded
+from ..raising import guarded
 from ..selection.explanation import Explanation
 from ..selection.select import KernelChoice
 from . import lists
@@ -31,10 +31,9 @@ from .host import HostMany
 from .lists import CallLists, given_of, lists_of
 from .shapes import refuse_shapes, unwritten
 
-_KEPT = 16  # plans
-_plans: OrderedDict[Any, ManyMatmul] = OrderedDict()
-queues.at_release(lambda: plan_cache.clear(_plans))
-queues.at_loss(lambda _context: plan_cache.clear(_plans))
+_plans: LastUsed[Any, ManyMatmul] = LastUsed(16)
+queues.at_release(_plans.forget)
+queues.at_loss(lambda _context: _plans.forget())
 # By the type of the arrays that kernels get.
 _KINDS: dict[type, Any] = {np.ndarray: HostMany, Array: DeviceMany, CudaArray: CudaMany}
 _CLOSED = "the plan is closed: its `with` block has ended, or close() was called; make another ManyMatmul"
@@ -107,7 +106,7 @@ def matmul_many(
         raise
 
 
-class ManyMatmul(OfProcess):
+class ManyMatmul(WithOptions):
     """A list of products, planned for operands of these shapes, dtypes and layouts.
 
     ``plan = ManyMatmul(pairs)`` checks each pair, groups the products into launches and builds their kernels.
@@ -166,6 +165,7 @@ class ManyMatmul(OfProcess):
         make = _KINDS.get(given.layouts.kind) or import_module(".xla", __package__).XlaMany
         self._many: Any = make(lists.in_full(given), asked.options, asked.queue, asked.scalars)
         self._layouts, self._asked, self._is_closed = given.layouts, asked, False
+        self._options, self._has_same_bits = asked.options, self._many.has_same_bits
         self._executables = self._many.executables
         return self
 
@@ -210,27 +210,9 @@ class ManyMatmul(OfProcess):
         """The kernel of each launch, that of the most operations first."""
         return tuple([x.choice.kernel.name for x in self._executables if x.choice])
 
-    @property
-    def precision(self) -> str:
-        """The precision that the plan was made with."""
-        precision: str = self._asked.options.precision
-        return precision
-
-    @property
-    def reproducible(self) -> bool:
-        """Whether the bits of all its results are the same on every device. Those of integers always are."""
-        same: bool = self._many.has_same_bits
-        return same
-
-    @property
-    def verify(self) -> bool | str:
-        """How its results are checked: False, True or "repair" (docs/verification.md)."""
-        how: bool | str = self._asked.options.verify
-        return how
-
     def explain(self) -> list[Explanation]:
         """Why each launch has its kernel, as :meth:`pyclmm.Matmul.explain` says it."""
-        return [one.explained(self._asked.options.kernel) for one in self._executables]
+        return [one.explained(self._options.kernel) for one in self._executables]
 
     def release(self) -> None:
         """Free every thread's tables and kernel objects. The next call makes them again."""
@@ -285,8 +267,7 @@ def _planned(given: CallLists, asked: _ListCall) -> ManyMatmul:
     types = [tuple(map(type, x)) if isinstance(x, tuple) else type(x) for x in scalars]
     key = queue.context, queue.device, type(queue), asked.options.key, scalars, *types, given.layouts
     make = ManyMatmul.__new__(ManyMatmul)._make
-    plan: ManyMatmul = plan_cache.kept(_plans, key, lambda: make(given, asked), _KEPT)
-    return plan
+    return _plans.get(key, lambda: make(given, asked))
 
 
 def _numbers(name: str, value: Any, count: int) -> Any:

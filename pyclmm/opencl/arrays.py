@@ -45,10 +45,7 @@ def operand(x: Array, argument: str) -> Operand:
 def common_queue(operands: Mapping[str, Array], queue: cl.CommandQueue | None) -> cl.CommandQueue:
     """*queue*, or the first one of an Array. Raises ArgumentError if none has one, or contexts differ."""
     if queue is None:
-        first = operands.get("a")
-        queue = None if first is None else first.queue
-        if queue is None:
-            queue = next((x.queue for x in operands.values() if x.queue is not None), None)
+        queue = next((x.queue for x in operands.values() if x.queue is not None), None)
         if queue is None:
             raise ArgumentError("none of the Arrays has a queue; pass queue=")
     for name, x in operands.items():
@@ -58,17 +55,6 @@ def common_queue(operands: Mapping[str, Array], queue: cl.CommandQueue | None) -
                 "in one context"
             )
     return queue
-
-
-def _memory(base: Any) -> tuple[int, int]:
-    """(identity of the allocation that holds a buffer, offset of the buffer in it in bytes)."""
-    if not isinstance(base, cl.MemoryObjectHolder):  # shared virtual memory is one address space
-        return 0, int(getattr(base, "svm_ptr", id(base)))
-    parent = _parent(base)
-    if parent is None:
-        return base.int_ptr, 0
-    offset: Any = base.get_info(cl.mem_info.OFFSET)
-    return parent if isinstance(parent, int) else parent.int_ptr, offset
 
 
 def _parent(base: cl.MemoryObjectHolder) -> Any:
@@ -83,8 +69,14 @@ def _parent(base: cl.MemoryObjectHolder) -> Any:
 
 def location(x: Array) -> tuple[int, int]:
     """Identifies the memory of *x*: its allocation, and the offset in it in bytes."""
-    root, at = _memory(x.base_data)
-    return root, at + x.offset
+    base = x.base_data
+    if not isinstance(base, cl.MemoryObjectHolder):  # shared virtual memory is one address space
+        return 0, int(getattr(base, "svm_ptr", id(base))) + x.offset
+    parent = _parent(base)
+    if parent is None:
+        return base.int_ptr, x.offset
+    offset: Any = base.get_info(cl.mem_info.OFFSET)
+    return parent if isinstance(parent, int) else parent.int_ptr, offset + x.offset
 
 
 def phase(x: Array) -> int:

@@ -333,13 +333,11 @@ class Binding:
         if self.watch is not None:
             self.watch.skip(self._marker())
         self.last = self._marker()  # what stays between calls is in use until all launches so far end
-        if not isinstance(error, cl.Error):
+        if step is None or not isinstance(error, cl.Error):
             return
         status.check_events(before, self.context, "the events of an operand, or of out, have")
-        what = "the arguments of a product"
-        if step is not None:
-            *_, local_size, _ = step.parts[0].with_event
-            what = f"kernel {step.kernel.function_name!r} with work-groups of {local_size}"
+        *_, local_size, _ = step.parts[0].with_event
+        what = f"kernel {step.kernel.function_name!r} with work-groups of {local_size}"
         rejection = status.rejected(self.device, what, error)
         if self._has_own and isinstance(rejection, DeviceMemoryError):  # drivers may allocate at a launch
             rejection = WorkspaceError(*rejection.args)

@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 from mmap import mmap
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyopencl as cl
@@ -60,7 +60,7 @@ def layout(x: Array, device: DeviceInfo) -> Operand:
     """The layout of an array that *device* reads without a copy."""
     if device.unified_memory:
         return Operand(x.shape, x.strides, x.dtype, min(HOST_ALIGN, alignment(location(x))))
-    start = HostSpan.around(x).start * x.itemsize if x.size else 0
+    start = host_span(x)[1] * x.itemsize if x.size else 0
     return Operand(x.shape, x.strides, x.dtype, alignment(start) if start else MAX_ALIGN)
 
 
@@ -81,23 +81,18 @@ def same_view(x: Array, y: Array) -> bool:
     return x is y or bool(x.__array_interface__ == y.__array_interface__)
 
 
-class HostSpan(NamedTuple):
-    """The bytes from an array's lowest to its highest element."""
-
-    memory: Array  # uint8, because the buffer protocol lacks bfloat16
-    start: int  # index in `memory` of the array's first element, in elements
-
-    @classmethod
-    def around(cls, x: Array) -> HostSpan:
-        if x.flags.forc:  # the common case, and ten times faster
-            return cls(x.reshape(-1, order="A").view(np.uint8), 0)
-        upward: Any = (..., *(slice(None, None, -1 if s < 0 else 1) for s in x.strides))
-        lowest = x[upward]  # a view, of 0-D arrays too
-        raw = lowest.view(f"V{x.itemsize}")  # the array interface has no name for some types of ml_dtypes
-        low, high = mappings.reach(x, 0)
-        memory = as_strided(raw, ((high - low) // x.itemsize,), (x.itemsize,))  # read-only if x is
-        start = (location(x) - location(lowest)) // x.itemsize
-        return cls(memory.view(np.uint8), start)
+def host_span(x: Array) -> tuple[Array, int]:
+    """The bytes from the lowest to the highest element of *x*, and where there its first one is, in elements.
+    They are uint8, because the buffer protocol lacks bfloat16.
+    """
+    if x.flags.forc:  # the common case, and ten times faster
+        return x.reshape(-1, order="A").view(np.uint8), 0
+    upward: Any = (..., *(slice(None, None, -1 if s < 0 else 1) for s in x.strides))
+    lowest = x[upward]  # a view, of 0-D arrays too
+    raw = lowest.view(f"V{x.itemsize}")  # the array interface has no name for some types of ml_dtypes
+    low, high = mappings.reach(x, 0)
+    memory = as_strided(raw, ((high - low) // x.itemsize,), (x.itemsize,))  # read-only if x is
+    return memory.view(np.uint8), (location(x) - location(lowest)) // x.itemsize
 
 
 def location(x: Array) -> int:
@@ -145,7 +140,7 @@ def filled(context: cl.Context, content: Array, device: DeviceInfo, argument: st
 
 
 def is_plain(x: Array, device: DeviceInfo, argument: str) -> bool:
-    """Whether OpenCL takes every array with the layout of *x* itself; else its :class:`HostSpan`. Raises
+    """Whether OpenCL takes every array with the layout of *x* itself; else its :func:`host_span`. Raises
     DeviceMemoryError if that is too large."""
     check_size(mappings.extent(x), device, argument)
     return device.unified_memory and x.flags.forc and _is_in_buffer_protocol(x.dtype)
@@ -225,10 +220,12 @@ class HostBuffers:
 
     def read(self, x: Array, plain: bool, argument: str) -> tuple[cl.Buffer, int]:
         """(buffer, offset in elements) through which kernels read *x*. *plain*: see :func:`is_plain`."""
-        memory, start = (x, 0) if plain else HostSpan.around(x)
+        memory, start = (x, 0) if plain else host_span(x)
         for other, size, buffer in self._inputs:  # A @ A.T: one buffer for the same memory
-            if size == x.itemsize and np.may_share_memory(memory, other) and _within(memory, other):
-                return buffer, start + (location(memory) - location(other)) // size
+            if size == x.itemsize and np.may_share_memory(memory, other):
+                ahead = location(memory) - location(other)
+                if 0 <= ahead <= other.nbytes - memory.nbytes:  # every byte is in that
+                    return buffer, start + ahead // size
         buffer = self._input_buffer(memory, argument)
         self._inputs.append((memory, x.itemsize, buffer))
         return buffer, start
@@ -248,7 +245,7 @@ class HostBuffers:
 
     def write(self, x: Array, plain: bool) -> tuple[cl.Buffer, int]:
         """(buffer, offset in elements) through which kernels write *x*."""
-        memory, start = (x, 0) if plain else HostSpan.around(x)
+        memory, start = (x, 0) if plain else host_span(x)
         try:
             if self.device.unified_memory:
                 buffer = cl.Buffer(self._context, _READ_WRITE_HERE, 0, memory)
@@ -278,9 +275,3 @@ class HostBuffers:
                     download(self.queue, memory, buffer, after)
         except cl.Error as error:
             raise status.lost(self.device, error) from error
-
-
-def _within(x: Array, y: Array) -> bool:
-    """Whether every byte of *x* is in *y*."""
-    ahead = location(x) - location(y)
-    return 0 <= ahead <= y.nbytes - x.nbytes

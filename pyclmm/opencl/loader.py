@@ -17,7 +17,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -91,19 +91,18 @@ def _told() -> Iterator[None]:
             if library is not None:
                 _load(library)
                 libraries.append(str(library))
-    home = None
-    with suppress(OSError):
-        home = TemporaryDirectory(prefix="pyclmm-icd-") if libraries else None
-    if home is None:
-        yield
-        return
-    with home, _variable(libraries, Path(home.name)):
+    with ExitStack() as stack:
+        if libraries:
+            with suppress(OSError):  # no folder can be written: `intel_fault` says so
+                home = stack.enter_context(TemporaryDirectory(prefix="pyclmm-icd-"))
+                stack.enter_context(_variable(libraries, Path(home)))
         yield
 
 
 def _library() -> Path | None:
     """The library of intel-opencl-rt; None if it is absent, not wanted, or the system has the same one."""
-    if environment.ICD_VENDORS.value or _system_has_one():
+    # Where the system has it too, two drivers would show the same device.
+    if environment.ICD_VENDORS.value or _is_registered("libintelocl.so", _system_folder()):
         return None
     try:
         files = metadata.files(_PACKAGE) or []
@@ -111,11 +110,6 @@ def _library() -> Path | None:
         return None
     paths = (Path(os.path.abspath(str(file.locate()))) for file in files if file.name in _LIBRARIES)
     return next((path for path in paths if path.exists()), None)
-
-
-def _system_has_one() -> bool:
-    """Whether a driver of the system is Intel's runtime for CPUs: two would show the same device twice."""
-    return _is_registered("libintelocl.so", _system_folder())
 
 
 def _nvidias_library() -> str | None:
@@ -198,7 +192,7 @@ def install_hint(here: Machine | None = None) -> str:
 
 
 _INTEL = "`pip install intel-opencl-rt intel-cmplr-lib-rt` brings one for the CPU, also for AMD's"
-# System, processor, further names of `_marks`; then what to do. The first row that fits counts.
+# System, processor, a mark of the machine (see `_first`); then what to do. The first row that fits counts.
 _CPU = (
     ("Linux", ANY, "conda", "`conda install -c conda-forge pocl` brings one for the CPU, `conda install -c "
      "conda-forge ocl-icd-system` shows the system's drivers to a PyOpenCL of conda's"),
@@ -228,13 +222,11 @@ _GPU = (
 )  # fmt: skip
 
 
-def _marks(here: Machine) -> set[str]:
-    return {here.libc, "wsl" if here.wsl else "", "conda" if here.conda else "", ANY}
-
-
 def _first(table: tuple[tuple[str, str, str, str], ...], here: Machine) -> str:
-    for system, processor, mark, advice in table:
-        fits = system in (here.system, ANY) and processor in (here.processor, ANY) and mark in _marks(here)
-        if fits:
-            return advice.format(processor=here.processor)
-    raise AssertionError("the last row of a table fits every machine")
+    """The advice of the first row that fits; the last one fits every machine."""
+    marks = {here.libc, "wsl" if here.wsl else ANY, "conda" if here.conda else ANY, ANY}
+    return next(
+        advice.format(processor=here.processor)
+        for system, processor, mark, advice in table
+        if system in (here.system, ANY) and processor in (here.processor, ANY) and mark in marks
+    )

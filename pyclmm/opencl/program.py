@@ -115,7 +115,7 @@ def _alive() -> list[_Key]:
 @at_release
 def release() -> None:
     """Drop the programs that no binding holds."""
-    _programs.forget(lambda _: True)
+    _programs.forget()
     _settle_dropped()
 
 

@@ -1,4 +1,7 @@
-"""SingleFlight: a cache that makes each value once, however many threads ask for it."""
+"""LastUsed: a cache of what was used last. SingleFlight: one that makes each value once, whoever asks.
+
+Any thread may ask, and so may a signal handler or a finalizer within a call.
+"""
 
 from __future__ import annotations
 
@@ -6,43 +9,33 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-_ABSENT: Any = object()
 
 
-class SingleFlight(Generic[K, V]):
-    """Keeps the *most* recently used values; all of them for None. One thread makes a value, and others that
-    ask for it wait. If making it raises, nothing is kept and the next thread tries again.
-    """
+class LastUsed(Generic[K, V]):
+    """Keeps the *most* recently used values, none of which is None; all of them for None."""
 
     def __init__(self, most: int | None = None) -> None:
         self._most = most
         self._values: OrderedDict[K, V] = OrderedDict()
-        self._making: dict[K, threading.RLock] = {}
         self._lock = threading.RLock()
+
+    def find(self, key: K) -> V | None:
+        """The value of *key*, which is used now; None if there is none."""
+        with self._lock:
+            found = self._values.get(key)
+            if found is not None:
+                with suppress(KeyError):  # a call within this one has dropped it
+                    self._values.move_to_end(key)
+            return found
 
     def get(self, key: K, make: Callable[[], V]) -> V:
         """The value of *key*, from the cache or from *make*. An exception of *make* is raised again."""
-        with self._lock:
-            found: V = self._values.get(key, _ABSENT)
-            if found is not _ABSENT:
-                with suppress(KeyError):  # a call within this one has dropped it
-                    self._values.move_to_end(key)
-                return found
-            mine = self._making.setdefault(key, threading.RLock())
-        with mine:
-            with self._lock:
-                found = self._values.get(key, _ABSENT)
-            if found is not _ABSENT:
-                return found
-            try:
-                return self.put(key, make())
-            finally:
-                with self._lock:
-                    self._making.pop(key, None)
+        found = self.find(key)
+        return self.put(key, make()) if found is None else found
 
     def put(self, key: K, value: V) -> V:
         """Keep *value* and return it."""
@@ -52,8 +45,39 @@ class SingleFlight(Generic[K, V]):
                 self._values.popitem(last=False)
         return value
 
-    def forget(self, which: Callable[[K], bool]) -> None:
-        """Drop the values whose key satisfies *which*."""
+    def items(self) -> list[tuple[K, V]]:
+        """The keys and values, what was used last last."""
         with self._lock:
-            for key in [key for key in self._values if which(key)]:
-                del self._values[key]
+            return list(self._values.items())
+
+    def forget(self, which: Callable[[K], bool] = lambda _: True) -> None:
+        """Drop the values whose key satisfies *which*, or all."""
+        with self._lock:
+            for key in filter(which, list(self._values)):  # a call within this one may change them
+                self._values.pop(key, None)
+
+
+class SingleFlight(LastUsed[K, V]):
+    """One thread makes a value, and others that ask for it wait. If making it raises, nothing is kept and the
+    next thread tries again.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        super().__init__(most)
+        self._making: dict[K, threading.RLock] = {}
+
+    def get(self, key: K, make: Callable[[], V]) -> V:
+        with self._lock:
+            found = self.find(key)
+            if found is not None:
+                return found
+            mine = self._making.setdefault(key, threading.RLock())
+        with mine:
+            found = self.find(key)
+            if found is not None:
+                return found
+            try:
+                return self.put(key, make())
+            finally:
+                with self._lock:
+                    self._making.pop(key, None)

@@ -53,6 +53,7 @@ class PinnedRing:
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
         access: Any = cl.map_flags.READ | cl.map_flags.WRITE
         uint8: Any = np.dtype(np.uint8)
+        self.key = on.context, nbytes
         self._free: SimpleQueue[tuple[Bytes, cl.Event | None]] = SimpleQueue()
         self._thread = threading.get_ident()  # of the last transfer, and what ends it
         self._end: cl.Event | None = None
@@ -85,20 +86,28 @@ class PinnedRing:
         return self._end is None or self._thread == threading.get_ident() or has_ended(self._end)
 
 
-@contextmanager
-def ring(on: cl.CommandQueue, count: int = _PIECES, nbytes: int = PIECE) -> Iterator[PinnedRing]:
-    """A ring of the context of *on* for the length of a block. Raises DeviceMemoryError, DeviceLostError."""
-    key = on.context, nbytes
+def taken(on: cl.CommandQueue, count: int = _PIECES, nbytes: int = PIECE) -> PinnedRing:
+    """A ring of the context of *on*, which nobody else has. Raises DeviceMemoryError, DeviceLostError."""
     with _lock:
-        idle = _idle.setdefault(key, [])
+        idle = _idle.setdefault((on.context, nbytes), [])
         found = next(filter(PinnedRing.is_free, idle), None)
         if found is not None:
             idle.remove(found)
-    if found is None:
-        found = PinnedRing(on, count, nbytes)
-    yield found  # after an error the ring is not kept: a transfer may still use it
+    return PinnedRing(on, count, nbytes) if found is None else found
+
+
+def keep(done: PinnedRing) -> None:
+    """Keep a ring for the next who takes one. Not after an error: a transfer may still use it."""
     with _lock:
-        _idle.setdefault(key, []).append(found)
+        _idle.setdefault(done.key, []).append(done)
+
+
+@contextmanager
+def ring(*asked: Any) -> Iterator[PinnedRing]:
+    """One that is :func:`taken` for the length of a block."""
+    found = taken(*asked)
+    yield found
+    keep(found)
 
 
 @at_release

@@ -266,11 +266,9 @@ def _look() -> bool:
     """Do what is due. Returns whether there is more to wait for."""
     global _thread  # noqa: PLW0603
     with _watching:
-        watched = list(_watched)
-        ended = [has_ended(event) for event, _ in watched]
-        due = [each for each, over in zip(watched, ended, strict=True) if over]
-        # a finalizer may have added to the end meanwhile
-        _watched[: len(watched)] = [each for each, over in zip(watched, ended, strict=True) if not over]
+        due = [each for each in list(_watched) if has_ended(each[0])]  # a finalizer may add others meanwhile
+        for each in due:
+            _watched.remove(each)
         more = bool(_watched) and threading.main_thread().is_alive()
         if not more:
             _thread = None

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -274,10 +275,7 @@ class HeldFolder:
         self._x, self._path, self._handle = x, str(_folder(x)), -1
         with contextlib.suppress(PermissionError):  # it may not be listed; Windows opens none
             self._handle = os.open(self._path, os.O_RDONLY)
-
-    def __del__(self) -> None:
-        if self._handle >= 0 and os is not None:  # None at the end of the process
-            os.close(self._handle)
+            finalize(self, os.close, self._handle).atexit = False
 
     def is_there(self) -> bool:
         """Whether it is at its place, and describes the array."""

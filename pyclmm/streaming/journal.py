@@ -52,10 +52,8 @@ def unusable(folder: Path, why: str) -> Iterator[None]:
         raise CheckpointError(f"checkpoint folder {folder} {why}: {error}; name another") from error
 
 
-def digest_of(content: Any) -> str:
-    """BLAKE2 of bytes, or of what JSON says of anything else."""
-    if not isinstance(content, bytes | bytearray | memoryview):
-        content = json.dumps(content, sort_keys=True).encode()
+def digest_of(content: bytes | bytearray | memoryview) -> str:
+    """BLAKE2 of *content*."""
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
@@ -96,18 +94,14 @@ def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
     return None
 
 
-def write_whole(path: Path, *parts: bytes | memoryview) -> tuple[int, str]:
+def write_whole(path: Path, content: bytes | memoryview) -> tuple[int, str]:
     """Write a file in one step, safe on the disk; returns its length and digest. Raises OSError."""
-    state, length = hashlib.blake2b(digest_size=16), 0
     with replacing(path, ".pyclmm-new-") as file:
-        for part in parts:
-            file.write(part)
-            state.update(part)
-            length += len(part)
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     sync(path.parent)
-    return length, state.hexdigest()
+    return len(content), digest_of(content)
 
 
 class FolderLock:
@@ -208,9 +202,8 @@ class Journal:
 
     def __init__(self, path: Path, said: Contents) -> None:
         self.head, self.records, self._length = said
-        self._handle = os.open(path, os.O_RDWR)
+        self._handle = os.open(path, os.O_RDWR | os.O_APPEND)
         os.ftruncate(self._handle, self._length)
-        os.lseek(self._handle, self._length, os.SEEK_SET)
 
     @classmethod
     def new(cls, path: Path, head: dict[str, Any]) -> Journal:
@@ -236,7 +229,6 @@ class Journal:
             os.fsync(self._handle)
         except OSError:
             os.ftruncate(self._handle, self._length)
-            os.lseek(self._handle, self._length, os.SEEK_SET)
             raise
         self._length += len(text)
 

@@ -13,7 +13,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any
@@ -245,18 +245,8 @@ class DeviceLane(Lane):
         self._buffers: dict[tuple[str, int], cl.Buffer] = {}
         self._last_use: dict[tuple[str, int], cl.Event] = {}
         self._ended: dict[int, list[cl.Event]] = {}
-        self._stack = ExitStack()
-        try:
-            self._allocate()
-            self._up_ring = self._stack.enter_context(staging.ring(self._up))
-            self._down_ring = self._stack.enter_context(staging.ring(self._down))
-        except BaseException:
-            self._drop_rings()
-            raise
-
-    def _drop_rings(self) -> None:
-        """End the rings as an error does: their memory is kept for nobody."""
-        self._stack.__exit__(RuntimeError, RuntimeError(), None)
+        self._allocate()
+        self._up_ring, self._down_ring = staging.taken(self._up), staging.taken(self._down)
 
     def _allocate(self) -> None:
         """All slots, before the first tile: a device without room for them refuses here."""
@@ -336,10 +326,9 @@ class DeviceLane(Lane):
 
     def close(self, failed: bool) -> None:
         super().close(failed)
-        if failed:
-            self._drop_rings()
-        else:
-            self._stack.close()
+        if not failed:  # else a transfer may still use them
+            staging.keep(self._up_ring)
+            staging.keep(self._down_ring)
         self._buffers.clear()
         self._tiles.clear()
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyopencl as cl
 
-from .. import plan_cache
 from ..byte_sizes import format_bytes
 from ..errors import ArgumentError, CheckpointError, DTypeError, PyclmmError, UnsupportedError, brief
 from ..execution.operands import checked
@@ -25,6 +23,7 @@ from ..opencl import host_memory, staging
 from ..opencl.devices import DeviceChoice, device_info, find_device
 from ..opencl.devices import devices as all_devices
 from ..opencl.queues import at_release, check_queue, default_queue, queue_on
+from ..opencl.single_flight import LastUsed
 from ..problem.dtypes import ELEMENTS
 from ..problem.gemm import MAX_DIMENSION, GemmProblem
 from ..selection import select
@@ -43,10 +42,9 @@ _FILES = 2e9  # bytes a second: what a solid-state disk gives; only the choice o
 # an H200 and 16 cores of a Xeon (2026-11-23).
 _UP_SHARE, _DOWN_SHARE = 0.6, 0.5
 _TRIES = 6  # choices of tiles until there is room for workspace
-_CHOICES_KEPT = 256
 _MOST_TILES = 1 << 24  # with a record of each in a list
-_chosen: OrderedDict[Any, Blocking] = OrderedDict()  # a choice takes up to 0.1 s
-at_release(partial(plan_cache.clear, _chosen))
+_chosen: LastUsed[Any, Blocking] = LastUsed(256)  # a choice takes up to 0.1 s
+at_release(_chosen.forget)
 
 
 def places(
@@ -181,7 +179,7 @@ class Fit:
             return self._kept(kept)
         product = self.product(None)
         key = (product, self._shapes.dtypes, self._options, self.limit, *self._infos, self._up, self._down)
-        found = plan_cache.kept(_chosen, key, self._best, _CHOICES_KEPT)
+        found = _chosen.get(key, self._best)
         count = count_of(product, replace(found, k=product.k))
         if count > _MOST_TILES:
             raise ArgumentError(

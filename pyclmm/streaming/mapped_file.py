@@ -11,6 +11,7 @@ import mmap
 import os
 from pathlib import Path
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +20,6 @@ from ..opencl.mappings import MAPS, bounds, place_at
 from .journal import sync
 
 _CANNOT_RESERVE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV, errno.EPERM}
-
-
-class TooShort(Exception):  # noqa: N818 - the caller, who knows the argument's name, makes an error of it
-    """The file ends before the array does."""
 
 
 class MappedFile:
@@ -36,11 +33,8 @@ class MappedFile:
         name = owner.filename
         self.path = None if name is None else Path(os.fsdecode(name)).absolute()
         self._handle = self._open()
-
-    def __del__(self) -> None:
-        handle = getattr(self, "_handle", None)
-        if handle is not None and os is not None:  # None at the end of the process
-            os.close(handle)
+        if self._handle is not None:
+            finalize(self, os.close, self._handle).atexit = False
 
     def _open(self) -> int | None:
         """A handle of the very file that is mapped; None if it is not known to be there."""
@@ -69,7 +63,7 @@ class MappedFile:
         return self._start + low - self._address, self._start + high - self._address
 
     def check(self, x: NDArray[Any]) -> None:
-        """Raise TooShort if the file ends before *x* does, OSError if its length cannot be read."""
+        """Raise OSError if the file ends before *x* does, or its length cannot be read."""
         if not x.size:
             return
         try:
@@ -78,22 +72,20 @@ class MappedFile:
             raise OSError("its memory map is closed") from error
         end = self.place(x)[1]
         if length < end:
-            raise TooShort(
-                f"the file has {length} bytes and would need {end}; it was cut after it was opened"
-            )
+            raise OSError(f"the file has {length} bytes and would need {end}; it was cut after it was opened")
 
     def can_read(self) -> bool:
         """Whether :meth:`read` works: not for private pages, which the file does not have."""
         return self._handle is not None and self.mode != "c" and hasattr(os, "preadv")
 
     def read(self, target: NDArray[Any], x: NDArray[Any]) -> None:
-        """Read *x* into *target*, both of consecutive bytes. Raises TooShort and OSError."""
+        """Read *x* into *target*, both of consecutive bytes. Raises OSError."""
         at = self.place(x)[0]
         left = memoryview(target.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
         while left:
             count = os.preadv(self._handle, [left], at)  # type: ignore[arg-type]
             if count == 0:
-                raise TooShort(f"the file ends at byte {at}; it was cut after it was opened")
+                raise OSError(f"the file ends at byte {at}; it was cut after it was opened")
             left, at = left[count:], at + count
 
     def reserve(self, x: NDArray[Any]) -> None:
@@ -119,8 +111,5 @@ class MappedFile:
             sync(self.path.parent)
 
     def flush(self) -> None:
-        """Wait until what was written is on the disk. Raises OSError."""
-        try:
-            self._mmap.flush()
-        except ValueError as error:  # it is closed
-            raise OSError(str(error)) from error
+        """Wait until what was written is on the disk. Raises OSError, and ValueError if the map is closed."""
+        self._mmap.flush()

@@ -116,25 +116,21 @@ class Given:
         return self.c is not None and datasets.same(self.c, self.out)
 
     @property
-    def is_row(self) -> bool:
-        """Whether A is a vector."""
-        return len(self.a.shape) == 1
-
-    @property
-    def is_column(self) -> bool:
-        """Whether B is a vector."""
-        return len(self.b.shape) == 1
+    def are_vectors(self) -> tuple[bool, bool]:
+        """Whether A is a vector, and whether B is."""
+        return len(self.a.shape) == 1, len(self.b.shape) == 1
 
     def matrices(self, x: Any) -> Any:
         """*x*, C or a result, with the axes that numpy.matmul removes of vectors, in the same memory."""
-        if not (self.is_row or self.is_column):
+        if not any(self.are_vectors):
             return x
         if not isinstance(x, np.ndarray):
             raise ArgumentError(
                 f"{'c' if x is self.c else 'out'} is a {type(x).__name__}; in a product with a vector pass a "
                 "NumPy array, or a memory map of a file (FILE.npy)"
             )
-        return np.expand_dims(x, (-2,) * self.is_row + (-1,) * self.is_column)
+        row, column = self.are_vectors
+        return np.expand_dims(x, (-2,) * row + (-1,) * column)
 
     def bias_values(self) -> NDArray[Any] | None:
         """The bias in memory, of which each tile takes a part. Raises StorageError."""
@@ -177,7 +173,7 @@ class Shapes:
             *(m, n, 0 if alpha == 0 else k),
             *(a.dtype.itemsize, b.dtype.itemsize, size, size),
             0 if given.c is None else given.layouts["c"].dtype.itemsize,
-            tuple(gemm.shape[: len(gemm.shape) - 2 + given.is_row + given.is_column]),
+            tuple(gemm.shape[: len(gemm.shape) - 2 + sum(given.are_vectors)]),
             a.shape[:-2],
             b.shape[:-2],
         )

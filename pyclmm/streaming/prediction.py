@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..byte_sizes import format_bytes
+from ..errors import amount
 from .tiles import Blocking, TiledProduct, batches, counts, tiles, traffic, walk
 
 # A chunk that adds to a tile reads and writes all of it. On an H200 float32 products of 4096 to 8192 squared
@@ -204,8 +205,8 @@ def describe(product: TiledProduct, device: DeviceModel, blocking: Blocking) -> 
         ("order", f"by {strip} of tiles, back and forth along the {along}"),
         (
             "slots",
-            f"{_some(blocking.a_slots, 'block')} of A, {blocking.b_slots} of B, "
-            f"{_some(blocking.out_slots, 'tile')}: {format_bytes(memory(product, blocking))}",
+            f"{amount(blocking.a_slots, 'blocks')} of A, {blocking.b_slots} of B, "
+            f"{amount(blocking.out_slots, 'tiles')}: {format_bytes(memory(product, blocking))}",
         ),
         ("to the device", _direction(found.up, found.up_seconds, device.up)),
         ("back", _direction(found.down, found.down_seconds, device.down)),
@@ -216,10 +217,6 @@ def describe(product: TiledProduct, device: DeviceModel, blocking: Blocking) -> 
         ("decides", found.decides),
         ("predicted", f"{found.seconds:.4g} s, of which {found.fill_seconds:.3g} until the first product"),
     ]
-
-
-def _some(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def _direction(nbytes: int, seconds: float, rate: float) -> str:

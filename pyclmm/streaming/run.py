@@ -143,7 +143,7 @@ def _supervise(
     tell: Callable[[Tile], None],
 ) -> None:
     """Wait for all tiles. Raises the first error that ends the run."""
-    running = set(workers)
+    running, warned = set(workers), set()
     for number, error in errors.items():
         _give_up(devices[number], error, bool(running))
     while running:
@@ -152,7 +152,9 @@ def _supervise(
             tell(value)
             continue
         if what == "warning":
-            warn_caller(*value)
+            if value not in warned:  # a cast warns in each tile
+                warn_caller(*value)
+            warned.add(value)
             continue
         running.discard(number)
         if value is None:

@@ -18,12 +18,12 @@ from ..errors import ArgumentError, DTypeError, brief
 from ..execution import kinds
 from ..execution.casts import cast_into, errors_of_caller
 from ..execution.operands import check_writeable, named
-from ..execution.options import Options, beta_of, check_scalars, plain_numbers
+from ..execution.options import Options, WithOptions, beta_of, check_scalars, plain_numbers
 from ..opencl import forks
 from ..opencl.devices import DeviceChoice
 from ..opencl.mappings import overlaps_itself
 from ..problem.literals import Activation, Casting, Precision, Trans, Verify
-from ..raising import OfProcess, guarded
+from ..raising import guarded
 from ..repr_tables import aligned
 from ..selection.explanation import Explanation
 from ..selection.select import KernelChoice
@@ -57,7 +57,7 @@ class StreamExplanation:
     __repr__ = __str__
 
 
-class StreamedMatmul(OfProcess):
+class StreamedMatmul(WithOptions):
     """``act(alpha op(a) op(b) + beta c + bias)`` in tiles, for operands that need not fit a device.
 
     Operands and *out* are NumPy arrays, memory-mapped files (``np.memmap``), HDF5 and Zarr datasets, or
@@ -125,6 +125,7 @@ class StreamedMatmul(OfProcess):
         self._places = machines.able(places, self._shapes, devices)
         check_scalars(self._shapes.gemm, (alpha, beta))
         self._options, self._alpha, self._beta = options, alpha, beta
+        self._has_same_bits = self._shapes.gemm.problem.has_same_bits
         self._checkpoint = None if checkpoint is None else _path(checkpoint)
         self._check_overlaps(given)
         self._fit = machines.Fit(self._shapes, options, self._places, limit)
@@ -150,22 +151,6 @@ class StreamedMatmul(OfProcess):
     def blocking(self) -> Blocking:
         """The sizes of tiles and chunks."""
         return self._blocking
-
-    @property
-    def precision(self) -> str:
-        """The precision that the plan was made with."""
-        return self._shapes.gemm.problem.precision
-
-    @property
-    def reproducible(self) -> bool:
-        """Whether the bits of its results are the same on every device. Those of integers always are."""
-        return self._shapes.gemm.problem.has_same_bits
-
-    @property
-    def verify(self) -> bool | str:
-        """How its results are checked: False, True or "repair" (docs/verification.md)."""
-        how: bool | str = self._options.verify
-        return how
 
     def explain(self) -> StreamExplanation:
         """The tiles, their order, the bytes that are moved, and the predicted times."""
@@ -323,4 +308,5 @@ def _restored(job: Job, every: Sequence[Tile], kept: Checkpoint) -> list[Tile]:
         for number, content in kept.blocks():
             where = region(number)
             job.sink.write(np.frombuffer(content, job.dtype).reshape(where.shape), where)
-    return [tile for tile in every if tile.number not in kept.finished]
+    finished = kept.finished
+    return [tile for tile in every if tile.number not in finished]

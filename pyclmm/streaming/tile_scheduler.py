@@ -30,11 +30,7 @@ class TileScheduler:
     """
 
     def __init__(
-        self,
-        blocking: Blocking,
-        todo: Sequence[Tile],
-        seconds: Sequence[float],
-        on_host: Sequence[bool] = (),
+        self, blocking: Blocking, todo: Sequence[Tile], seconds: Sequence[float], on_host: Sequence[bool] = ()
     ) -> None:
         devices = len(seconds)
         strips: dict[tuple[int, int], deque[Tile]] = {}
@@ -45,14 +41,9 @@ class TileScheduler:
         self._held: list[set[Tile]] = [set() for _ in range(devices)]
         self._seconds = [max(each, 1e-9) for each in seconds]
         self._alive = [True] * devices
-        self._left = len(todo)
+        self.remaining = len(todo)  # tiles that are not done
         self._measured = [False] * devices
         self._trials = {i: HostTrial() for i, here in enumerate(on_host) if here}
-
-    @property
-    def remaining(self) -> int:
-        """Tiles that are not done."""
-        return self._left
 
     def next(self, device: int) -> Tile | None:
         """A tile for *device*; None if there is none that it should take now."""
@@ -75,7 +66,7 @@ class TileScheduler:
     def done(self, device: int, tile: Tile, seconds: float) -> None:
         """*device* has finished *tile* in *seconds*."""
         self._held[device].discard(tile)
-        self._left -= 1
+        self.remaining -= 1
         self._seconds[device] += _WEIGHT * (max(seconds, 1e-9) - self._seconds[device])
         self._measured[device] = True
         if device in self._trials:
@@ -108,12 +99,12 @@ class TileScheduler:
         rate = sum(1 / each for each in others)  # tiles a second
         until_end = (held + 1) * own  # of one more
         if own <= _SAFETY * min(others):  # one more is not to be more than its share
-            together = self._left / (rate + 1 / own)
+            together = self.remaining / (rate + 1 / own)
             return not held or until_end <= together + own / 2
         if held and not self._measured[device]:
             return False
         # A slow device must end one more long before the others end the rest.
-        others_end = (self._left - held) / rate
+        others_end = (self.remaining - held) / rate
         return until_end * _SAFETY <= others_end and (trial is None or self._may_help(device, trial))
 
     def _may_help(self, device: int, trial: HostTrial) -> bool:
@@ -122,7 +113,7 @@ class TileScheduler:
         rate = sum(1 / self._seconds[i] for i in fed)
         if self._held[device] or 1 / own < _LEAST_PART * rate:
             return False
-        return trial.was_tried or (trial.may_try(fed) and own <= _TRIAL * self._left / rate)
+        return trial.was_tried or (trial.may_try(fed) and own <= _TRIAL * self.remaining / rate)
 
 
 class _TileRate:

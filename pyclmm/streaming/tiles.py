@@ -179,14 +179,12 @@ def _swept(product: TiledProduct, blocking: Blocking) -> Iterator[tuple[Span, Sp
     """(rows, columns) of the tiles of one matrix, strip by strip."""
     columns = spans(product.n, blocking.n)
     panels = spans(product.m, blocking.m)
-    upward = False
     for number, start in enumerate(range(0, len(panels), blocking.strip)):
-        strip = panels[start : start + blocking.strip]
+        strip, upward = panels[start : start + blocking.strip], False
         for column in columns[::-1] if number % 2 else columns:
             for rows in strip[::-1] if upward else strip:
                 yield rows, column
             upward = not upward and len(strip) > 1
-        upward = False
 
 
 def chunks(product: TiledProduct, blocking: Blocking) -> list[Span]:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextvars import Context
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -27,6 +26,7 @@ from .tiles import Region, Slots, Tile, block_key, region_of
 
 _AHEAD = 8  # tiles whose blocks are loaded before all their products are enqueued; the slots bound it too
 _PATIENCE = 0.1  # seconds between two looks whether the run was stopped
+_Step = tuple[Tile, int, LoadedBlock, LoadedBlock]  # a chunk of a tile, and its blocks of A and B
 
 
 class Stopped(Exception):  # noqa: N818 - no error
@@ -121,14 +121,6 @@ class RunState:
             self._changed.notify_all()
 
 
-@dataclass(frozen=True)
-class _BlockPair:
-    tile: Tile
-    chunk: int
-    a: LoadedBlock
-    b: LoadedBlock
-
-
 class _BlockCache:
     """The slots of one operand: which blocks they hold, and how many steps still need them."""
 
@@ -175,7 +167,7 @@ class Worker:
         for slot in range(at.out_slots):
             self._tile_slots.put(slot)
         self._ahead = threading.Semaphore(_AHEAD)
-        self._steps: queue.SimpleQueue[_BlockPair | None] = queue.SimpleQueue()
+        self._steps: queue.SimpleQueue[_Step | None] = queue.SimpleQueue()
         self._multiplied: queue.SimpleQueue[tuple[Tile, int] | None] = queue.SimpleQueue()
         self._error: BaseException | None = None
         self._broken = threading.Event()
@@ -241,7 +233,7 @@ class Worker:
             self._taken[tile.number] = time.perf_counter()
             for chunk in range(len(self._job.chunks)):
                 a, b = (self._block(name, tile, chunk) for name in "ab")
-                self._steps.put(_BlockPair(tile, chunk, a, b))
+                self._steps.put((tile, chunk, a, b))
 
     def _check(self) -> None:
         """Raise Stopped if this worker is to end."""
@@ -259,15 +251,16 @@ class Worker:
         last, slot = len(self._job.chunks) - 1, -1
         while (step := self._steps.get()) is not None:
             self._check()
-            if step.chunk == 0:
+            tile, chunk, a, b = step
+            if chunk == 0:
                 slot = self._free_tile()
-                self._lane.begin(step.tile, slot)
-            self._lane.multiply(step.tile, step.chunk, step.a, step.b, slot)
-            self._caches["a"].release(step.a.slot)
-            self._caches["b"].release(step.b.slot)
-            if step.chunk == last:
+                self._lane.begin(tile, slot)
+            self._lane.multiply(tile, chunk, a, b, slot)
+            self._caches["a"].release(a.slot)
+            self._caches["b"].release(b.slot)
+            if chunk == last:
                 self._ahead.release()
-                self._multiplied.put((step.tile, slot))
+                self._multiplied.put((tile, slot))
 
     def _free_tile(self) -> int:
         """A slot for a tile; waits for one."""

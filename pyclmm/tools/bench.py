@@ -350,10 +350,8 @@ class Track:
                     time.sleep(PAUSE)  # NumPy came last: in the check, or in the round before
                 for number, entry in enumerate(entries, turn * len(entries)):
                     if entry.failure is None and entry.spent < self.terms.limit:
-                        name = entry.name
-                        self.on_stage(
-                            Stage(f"{name} at {check.size}: round {turn} of {rounds}", number, total)
-                        )
+                        words = f"{entry.name} at {check.size}: round {turn} of {rounds}"
+                        self.on_stage(Stage(words, number, total))
                         entry.once()
 
     def _first(self, entry: Contestant, check: Expected) -> None:

@@ -132,35 +132,24 @@ def _tell(out: output.Output, device: DeviceInfo, rungs: Sequence[Rung], asked: 
     _show(out.screen, device, rungs, asked.climb)
     told = kernel_names(asked.kernels) if asked.reasons else asked.kernels  # whose reasons are told
     for line in report.notes(rungs, told):
-        out.warn(line) if line.startswith("WARNING") else out.screen.line(line)
+        out.warn(line) if line.startswith("WARNING") else out.screen.lines(line)
     if refused := report.refused(rungs, told):
-        out.screen.line(f"cannot compute this here: {', '.join(refused)} (--reasons says why)")
+        out.screen.lines(f"cannot compute this here: {', '.join(refused)} (--reasons says why)")
 
 
 def _show(screen: Screen, device: DeviceInfo, rungs: Sequence[Rung], climb: bool) -> None:
     first = rungs[0]
-    screen.line(report.device_line(device))
-    if not first.terms.arrays:
-        screen.line(f"NumPy {np.__version__} on the host")
-    for line in report.clock(first.terms):
-        screen.line(line)
-    screen.line()
+    of_numpy = [f"NumPy {np.__version__} on the host"] * (not first.terms.arrays)
+    screen.lines(report.device_line(device), *of_numpy, *report.clock(first.terms), "")
     if climb:
-        what_of = f"{first.dtype} {first.layout}, by M N K"
-        for title, what in (
-            (f"median time, {what_of}", "time"),
-            (f"speed-up over {first.baseline}, {what_of}", "speed-up"),
-        ):
-            screen.line(title)
+        for title, what in (("median time", "time"), (f"speed-up over {first.baseline}", "speed-up")):
+            screen.lines(f"{title}, {first.dtype} {first.layout}, by M N K")
             screen.table(report.ladder_table(rungs, what))
-            screen.line()
+            screen.lines("")
         return
-    screen.line(first.title)
+    screen.lines(first.title)
     screen.table(report.bench_table(first))
-    screen.line()
-    for line in report.configurations(first):
-        screen.line(line)
-    screen.line()
+    screen.lines("", *report.configurations(first), "")
 
 
 def _none_ran(rungs: Sequence[Rung], asked: Sequence[str]) -> str | None:
@@ -199,7 +188,7 @@ def compare_command(
     if (busy := track.others.warning()) is not None:
         out.warn(busy)
     for rung in () if out.interrupted else rungs:
-        out.screen.line(_verdict(track, rung, busy is not None))
+        out.screen.lines(_verdict(track, rung, busy is not None))
     wrong = any(rung.wrong for rung in rungs)
     out.finish("wrong results from auto" if wrong else None, output.WRONG_RESULT, measured=False)
 

@@ -108,13 +108,13 @@ def _device_json(label: str, device: cl.Device, default: bool) -> dict[str, Any]
 def _show_info(screen: Screen, everything: dict[str, Any], reasons: bool) -> None:
     """*everything* of :func:`_info_json`, for people. *reasons*: say why kernels cannot run."""
     for platform in everything["platforms"]:
-        screen.line(f"{platform['name']} ({platform['version']})")
+        screen.lines(f"{platform['name']} ({platform['version']})")
         if not platform["devices"]:
-            screen.line("  no device")
+            screen.lines("  no device")
         for device in platform["devices"]:
             _show_device(screen, device, reasons)
     if everything["default_problem"]:
-        screen.line(f"no default device: {everything['default_problem']}")
+        screen.lines(f"no default device: {everything['default_problem']}")
 
 
 def _caches(caches: dict[str, int]) -> str:
@@ -148,7 +148,7 @@ def _show_device(screen: Screen, d: dict[str, Any], reasons: bool) -> None:
     }
     if d["kind"] == "cpu":
         lines["caches"] = _caches(d["caches"])
-    screen.line(f"  {d['label']}  {d['name']}{'  (default)' if d['default'] else ''}", indent=7)
+    screen.lines(f"  {d['label']}  {d['name']}{'  (default)' if d['default'] else ''}", indent=7)
     for name, text in lines.items():
         _show_fact(screen, name, text)
     able = [k for k in d["kernels"] if not all(p["refusal"] for p in k["problems"])]
@@ -160,11 +160,11 @@ def _show_device(screen: Screen, d: dict[str, Any], reasons: bool) -> None:
         _show_fact(screen, "cannot run", names + ("" if reasons else " (--reasons says why)"))
     for kernel in unable if reasons else []:
         _show_fact(screen, "", f"{kernel['name']}: {kernel['problems'][0]['refusal']}")
-    screen.line()
+    screen.lines("")
 
 
 def _show_fact(screen: Screen, name: str, text: str) -> None:
-    screen.line(f"{' ' * 7}{name:14} {text}", indent=22)
+    screen.lines(f"{' ' * 7}{name:14} {text}", indent=22)
 
 
 def _show_kernel(screen: Screen, kernel: dict[str, Any], reasons: bool) -> None:
@@ -218,14 +218,11 @@ def selftest_command(
     with out.measuring() as on_stage:
         tested.extend(selftest.run(own, budget, on_stage, full, kernels, case))
     out.save(selftest.as_json(own, budget, full, tested))
-    out.screen.line(report.device_line(own))
+    out.screen.lines(report.device_line(own))
     out.screen.table(selftest.table(tested))
-    out.screen.line()
-    if tested and case is None:
-        for line in laws.coverage():
-            out.screen.line(f"covered: {line}")
-    for line in selftest.notes(tested, own) + (selftest.reasons(tested) if reasons else []):
-        out.screen.line(line)
+    covered = [f"covered: {line}" for line in laws.coverage()] if tested and case is None else []
+    out.screen.lines("", *covered, *selftest.notes(tested, own))
+    out.screen.lines(*(selftest.reasons(tested) if reasons else []))
     bad = ", ".join(one.kernel for one in tested if one.is_bad)
     if bad:
         out.finish(f"{bad} did not pass; please report it with --json's file", WRONG_RESULT, tested)
@@ -272,8 +269,7 @@ def warm_command(
         report.header_json(device_info(found)) | {"plans": told, "failed": failed, "folder": str(folder)}
     )
     lost = [f"not all is kept: cannot write {place}: {reason}" for place, reason in store.unwritten.items()]
-    for line in (*told, *([] if lost else [f"kept in {folder}"])):
-        out.screen.line(line)
+    out.screen.lines(*told, *([] if lost else [f"kept in {folder}"]))
     if strict and failed:
         out.finish(f"another kernel is used instead: {'; '.join(failed)}", WRONG_RESULT)
     out.finish(lost[0] if lost else None, FAILED)
@@ -331,10 +327,9 @@ def tune_command(
     if export_file is not None:
         text = json.dumps(tables.table_json(own, tuning.entries), indent=2)
         out.write_text(export_file, f"{text}\n")
-    out.screen.line(report.device_line(own))
+    out.screen.lines(report.device_line(own))
     out.screen.table(report.tuning_table(tuning.searches))
-    for line in report.tuning_notes(tuning):
-        out.screen.line(line)
+    out.screen.lines(*report.tuning_notes(tuning))
     out.draw(plot_file, lambda path: plots.tuning(tuning.searches, own, path))
     lost = None if tuning.stored else f"cannot write {tables.own_path(own)}; nothing is kept"
     out.finish(lost, FAILED, [search for search in tuning.searches if search.tried])
@@ -351,12 +346,11 @@ def _tune_rates(out: Output, device: str | None) -> None:
             rates |= group
     kept = not out.interrupted and probes.keep(found, rates)
     out.save(report.header_json(own) | {"kept": kept, "rates": rates, "refused": refused})
-    out.screen.line(report.device_line(own))
+    out.screen.lines(report.device_line(own))
     out.screen.table(report.rates_table(rates))
-    for line in (*refused, *report.unchecked(own)):
-        out.screen.line(line)
+    out.screen.lines(*refused, *report.unchecked(own))
     if out.interrupted:
-        out.screen.line("These rates are not kept for later calls: a choice needs all of them.")
+        out.screen.lines("These rates are not kept for later calls: a choice needs all of them.")
     path = user_rates.file_of(own.identity).path
     lost = f"nothing is kept: {path} cannot be written, or others disturbed the measurement; run it again"
     out.finish(None if kept else lost, FAILED, rates)

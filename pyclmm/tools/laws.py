@@ -245,7 +245,7 @@ def check(queue: cl.CommandQueue, kernel: Kernel, law: Law, until: float = math.
         if time.monotonic() >= until:
             found.left_out += 1
             continue
-        got = _run(queue, kernel, config, case, device, decks)
+        got = _run(queue, kernel, config, case, decks)
         if isinstance(got, str):
             found.refused = found.refused or got
         else:
@@ -315,14 +315,10 @@ def refused(kernel: Kernel, device: DeviceInfo) -> str | None:
 
 
 def _run(
-    queue: cl.CommandQueue,
-    kernel: Kernel,
-    config: TileConfig,
-    case: LawCase,
-    device: DeviceInfo,
-    decks: Decks,
+    queue: cl.CommandQueue, kernel: Kernel, config: TileConfig, case: LawCase, decks: Decks
 ) -> Outcome | str:
     """The outcome, or the kernel's refusal."""
+    device = device_info(queue.device)
     problem = fitted(case.problem, device)
     reason = kernel.refuses(problem, device)
     if reason is not None:

@@ -77,8 +77,7 @@ def multiply_command(
         plan = StreamedMatmul(*operands, **options)
         if explain:
             told.save(_head(plan))
-            for line in str(plan.explain()).splitlines():
-                told.screen.line(line, indent=16)
+            told.screen.lines(*str(plan.explain()).splitlines(), indent=16)
             return
         result.check(files, plan.dtype, overwrite)
     with Files(result.place) as files:
@@ -123,7 +122,7 @@ def _multiply(
     result.finish()
     told.save(_head(plan) | found)
     size, earlier = " x ".join(map(str, plan.shape)), f", {at.resumed} of them by an earlier run"
-    told.screen.line(
+    told.screen.lines(
         f"{result.place.text}: {size} {plan.dtype} in {duration(seconds)}, "
         f"{significant(at.flops / seconds / 1e9)} GFLOP/s, {amount(at.all_tiles, 'tiles')}"
         f"{earlier * bool(at.resumed)}"

@@ -215,14 +215,14 @@ class Output:
     def draw(self, path: Path | None, fill: Callable[[Path], object]) -> None:
         """Draw a picture by ``fill(path)`` if one is asked for, and say so."""
         if path is not None and self.write(path, fill):
-            self.screen.line(f"drawn to {path}")
+            self.screen.lines(f"drawn to {path}")
 
     def warn(self, line: str) -> None:
         """Print a line that must be seen: on the error stream if standard output holds JSON."""
         if self.target == STDOUT:
             say(line)
         else:
-            self.screen.line(line)
+            self.screen.lines(line)
 
     def finish(self, failure: str | None = None, status: int = 2, measured: object = True) -> None:
         """End the command: after Ctrl-C, an unwritten file or a *failure* with its *status*, else return.
@@ -242,28 +242,22 @@ class Output:
 
 @dataclass(frozen=True)
 class Written:
-    """What pyclmm writes, and how it is known again: by bytes at its beginning, or anywhere."""
+    """What pyclmm writes, and the bytes by which it is known again."""
 
     what: str
-    mark: re.Pattern[bytes]
-    anywhere: bool = False
+    mark: bytes
 
     def wrote(self, path: Path) -> bool:
         """Whether the file *path* is such a one. An unreadable one is none."""
-        try:
-            with path.open("rb") as file:
-                found = self.mark.search if self.anywhere else self.mark.match
-                return found(file.read(_MOST if self.anywhere else _HEAD)) is not None
-        except OSError:
-            return False
+        with suppress(OSError), path.open("rb") as file:
+            return re.search(self.mark, file.read(_MOST)) is not None
+        return False
 
 
-_HEAD, _MOST = 200, 1 << 26  # bytes
-REPORT = Written(
-    "JSON report", re.compile(rb'\{\n  "command": "[a-z]+",\n  "interrupted": (true|false)[,\n]')
-)
-TABLE = Written("table", re.compile(rb'\{\n  "schema": \d+,\n  "device": \{'))
-PICTURE = Written("picture", re.compile(re.escape(plots.MARK.encode())), anywhere=True)
+_MOST = 1 << 26  # bytes
+REPORT = Written("JSON report", rb'\A\{\n  "command": "[a-z]+",\n  "interrupted": (true|false)[,\n]')
+TABLE = Written("table", rb'\A\{\n  "schema": \d+,\n  "device": \{')
+PICTURE = Written("picture", re.escape(plots.MARK.encode()))
 
 
 length_type = click.IntRange(min=1)

@@ -283,11 +283,10 @@ class OwnAttempt:
     def show(self, screen: Screen) -> None:
         """The laws that it keeps, and what shows that it fails."""
         for law, cases in self.laws.items():
-            screen.line(f"right: {law} ({cases})" if cases else f"not for it: {law}")
+            screen.lines(f"right: {law} ({cases})" if cases else f"not for it: {law}")
         if self.failure is not None:
-            screen.line(f"FAILED: {self.failure}")
-        for line in (*self.lines, *[""] * bool(self.laws)):
-            screen.line(line, indent=12)
+            screen.lines(f"FAILED: {self.failure}")
+        screen.lines(*self.lines, *[""] * bool(self.laws), indent=12)
 
     def check(
         self, beside: Sequence[str], side: int, on_stage: OnStage

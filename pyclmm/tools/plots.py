@@ -191,9 +191,7 @@ def _roofs(axes: Any, points: Sequence[Point], rates: Rates, labels: Sequence[st
     flat = {_units(point): peak(point.kernel, point.problem, rates) / 1e9 for point in points}
     top, xs = max(flat.values()), [point.traffic.intensity for point in points]
     ends = min(xs) / 3, 3 * max(*xs, 1e9 * top / rates.memory)
-    for (name, speed), line in zip(
-        {"cache": rates.cache, "memory": rates.memory}.items(), ("--", "-"), strict=True
-    ):
+    for name, speed, line in (("cache", rates.cache, "--"), ("memory", rates.memory, "-")):
         slope = ends[0], min(1e9 * top / speed, ends[1])
         label = f"{name}, {_plain(speed / 1e9)} GB/s"
         axes.plot(slope, [speed * x / 1e9 for x in slope], line, color="0.45", label=label)

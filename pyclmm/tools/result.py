@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -23,7 +24,7 @@ class Result(ABC):
     def __init__(self, place: MatrixPlace, checkpoint: Path | None) -> None:
         self.place, self.checkpoint = place, checkpoint
         named = [place.name, str(checkpoint and real(checkpoint))]
-        self.tag = f"unfinished-{digest_of(named)[:8]}"
+        self.tag = f"unfinished-{digest_of(json.dumps(named).encode())[:8]}"
 
     def refuse_overlaps(
         self, files: Files, operands: Iterable[tuple[MatrixPlace, Any]], others: Mapping[str, Path | None]

@@ -22,14 +22,7 @@ import numpy as np
 from ..errors import CheckpointError
 from ..streaming.datasets import failing_as, hdf5_object
 from ..streaming.journal import FolderLock
-from .matrix_files import (
-    Files,
-    MatrixPlace,
-    library,
-    mounts_below,
-    reading,
-    zarr_json,
-)
+from .matrix_files import Files, MatrixPlace, library, mounts_below, reading, zarr_json
 from .output import CommandError
 from .paths import identity, real
 from .result import Result

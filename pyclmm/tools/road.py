@@ -179,7 +179,7 @@ def road_command(
     """
     out = output.Output("road", json_target)
     if start is not None:
-        output.Output("road", None).screen.line(own_kernel.start(start, file or Path(f"step{start}.cl")))
+        output.Output("road", None).screen.lines(own_kernel.start(start, file or Path(f"step{start}.cl")))
         return
     if file is not None and file.exists() and file.name in {kernel.name for kernel in KERNELS}:
         raise ArgumentError(f"{file}: pyclmm's own kernel has this name; call the file {file.name}.cl")
@@ -202,8 +202,7 @@ def road_command(
         title = f"The road, N = {road.side}: {device_line}, {header['date'][:10]}"
         out.draw(plot_file, lambda path: plots.under_roofs(road.points, rates, road.side, title, path))
         _show(out.screen, road, rates, device_line)
-        for line in [] if mine is None else _verdict(mine, road, rates):
-            out.screen.line(line)
+        out.screen.lines(*([] if mine is None else _verdict(mine, road, rates)))
     for name, reason in road.failed.items():
         out.warn(f"WARNING: {name} {'failed' if mine is None else 'is not timed'}: {reason}")
     if mine is not None and mine.failure is not None:
@@ -215,12 +214,10 @@ def road_command(
 
 
 def _show(screen: Screen, road: Road, rates: Rates, device_line: str) -> None:
-    for line in (device_line, *_heading(rates), ""):
-        screen.line(line)
+    screen.lines(device_line, *_heading(rates), "")
     rows = [_cells(point, gain, rates) for point, gain in zip(road.points, road.gains(), strict=True)]
     screen.table(TextTable(_HEAD, tuple(rows), text=("kernel", "type", "by")))
-    for line in ("", *_notes(road)):
-        screen.line(line)
+    screen.lines("", *_notes(road))
 
 
 def walk_own(mine: OwnAttempt, queue: cl.CommandQueue, road: Road, on_stage: OnStage) -> None:

@@ -147,10 +147,11 @@ class Screen:
         self.width = width_of(sys.stdout)
         self._on_terminal = sys.stdout is not None and sys.stdout.isatty()
 
-    def line(self, text: str = "", indent: int = 4) -> None:
-        """Print a line, broken where it is too long; what follows is indented."""
+    def lines(self, *texts: str, indent: int = 4) -> None:
+        """Print each text as a line, broken where it is too long; what follows is indented."""
         width = min(self.width, _PROSE)
-        self._write(broken(text, width, indent, self._on_terminal) if text else "")
+        for text in texts:
+            self._write(broken(text, width, indent, self._on_terminal) if text else "")
 
     def table(self, table: TextTable) -> None:
         """Print a table, or several that together are this one."""

@@ -88,13 +88,12 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor, needed: tuple[bool,
 def _backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
     a, b, sizes = ctx.saved_tensors
     for_a, for_b = ctx.needs_input_grad[:2]
-    of_a = of_b = None
-    if b.ndim == 3:
-        of_a = _ragged(g, b.mH, sizes, *ctx.ways) if for_a else None
-        of_b = _ragged(a.mH, g, sizes, *ctx.ways) if for_b else None
-    else:  # g has a matrix for each group
-        of_a = _ragged(b.conj(), g.mT, sizes, *ctx.ways).mT if for_a else None
-        of_b = _ragged(a.mH, g, sizes, *ctx.ways) if for_b else None
+    of_a = None
+    if for_a and b.ndim == 3:
+        of_a = _ragged(g, b.mH, sizes, *ctx.ways)
+    elif for_a:  # g has a matrix for each group
+        of_a = _ragged(b.conj(), g.mT, sizes, *ctx.ways).mT
+    of_b = _ragged(a.mH, g, sizes, *ctx.ways) if for_b else None
     return of_a, of_b, None, None, None, None
 
 

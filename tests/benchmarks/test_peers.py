@@ -21,6 +21,11 @@ def gpu_row(seconds, layout="NN", shape=(1, 64, 64, 64)):
     return {"layout": layout, "shape": list(shape), "seconds": {"auto": 1.0, "cublas": seconds}}
 
 
+def lt_row(operation, layout, seconds, torch_seconds):
+    about = {"operation": operation, "layout": layout, "shape": [64] * 3}
+    return about | {"seconds": seconds, "torch_seconds": torch_seconds}
+
+
 @pytest.fixture
 def folder(tmp_path):
     """Results of several runs."""
@@ -28,24 +33,7 @@ def folder(tmp_path):
         "a-matrix-units.json": {"rows": [units_row(5.0), units_row(4.0), units_row(3.0, layout="TN")]},
         "b-float32.json": {"dtype": "float32", "rows": [gpu_row(4.5), gpu_row(2.0, shape=(3, 64, 64, 64))]},
         "c-ladder.json": {"n": 64, "seconds": {"naive": 0.1, "cuBLAS float32": 3.5, "cuBLAS TF32": 0.5}},
-        "d-cublaslt.json": {
-            "rows": [
-                {
-                    "operation": "int8",
-                    "layout": "any",
-                    "shape": [64] * 3,
-                    "seconds": 3.0,
-                    "torch_seconds": 4.0,
-                },
-                {
-                    "operation": "TF32",
-                    "layout": "NN",
-                    "shape": [64] * 3,
-                    "seconds": 0.4,
-                    "torch_seconds": 0.3,
-                },
-            ]
-        },
+        "d-cublaslt.json": {"rows": [lt_row("int8", "any", 3.0, 4.0), lt_row("TF32", "NN", 0.4, 0.3)]},
         "other.json": {"rows": [units_row(0.001)]},
     }
     for name, content in write.items():
@@ -59,38 +47,35 @@ def of(operation, layout="NN", shape=(64, 64, 64)):
     return peers.Product.of(operation, layout, shape)
 
 
-def test_the_best_of_all_runs_on_the_device_counts(folder):
+@pytest.mark.parametrize(
+    ("operation", "layout", "shape", "seconds", "source"),
+    [
+        ("float32", "NN", (64, 64, 64), 3.5, "c-ladder.json"),
+        ("float32", "TN", (64, 64, 64), 3.0, "a-matrix-units.json"),
+        ("float32", "NN", (3, 64, 64, 64), 2.0, "b-float32.json"),
+        ("TF32", "NN", (64, 64, 64), 0.3, "d-cublaslt.json"),  # through PyTorch
+        ("int8", "NT", (64, 64, 64), 3.0, "d-cublaslt.json"),  # at its best algorithm
+    ],
+)
+def test_the_best_of_all_runs_on_the_device_counts(folder, operation, layout, shape, seconds, source):
+    found, product = peers.read(folder), of(operation, layout, shape)
+    assert found.seconds("some device", product) == seconds
+    assert found.best["some device", product].source == source
+
+
+def test_other_devices_and_layouts_are_apart(folder):
     found = peers.read(folder)
-    assert found.seconds("some device", of("float32")) == 3.5
-    assert found.best["some device", of("float32")].source == "c-ladder.json"
     assert found.seconds("another device", of("float32")) == 1.0
-
-
-def test_another_layout_shape_or_operation_is_another_product(folder):
-    found = peers.read(folder)
-    assert found.seconds("some device", of("float32", "TN")) == 3.0
-    assert found.seconds("some device", of("float32", shape=(3, 64, 64, 64))) == 2.0
-    assert found.seconds("some device", of("TF32")) == 0.3
-    with pytest.raises(KeyError):
-        found.seconds("some device", of("float32", "NT"))
-
-
-def test_the_fastest_layout_is_found(folder):
-    found = peers.read(folder)
     assert found.fastest("some device", of("float32")) == 3.0
     assert found.fastest("some device", of("TF32")) == 0.3
+    with pytest.raises(KeyError):
+        found.seconds("some device", of("float32", "NT"))
 
 
 def test_rows_of_one_run_are_compared_alone():
     rows = [units_row(5.0), units_row(4.0)]
     found = peers.of_run(ABOUT | {"rows": rows}, "*-matrix-units.json")
     assert found.seconds("some device", of("float32")) == 4.0
-
-
-def test_cublaslt_counts_at_its_best_algorithm_or_through_pytorch(folder):
-    found = peers.read(folder)
-    assert found.seconds("some device", of("int8", "NT")) == 3.0
-    assert found.best["some device", of("TF32")].source == "d-cublaslt.json"
 
 
 def test_a_stack_of_one_is_a_product():
@@ -118,11 +103,8 @@ def test_what_the_peer_computed_beside_a_row(row, operation, flops):
 
 def test_the_files_of_results_are_read():
     """Each has a time of cuBLAS that no other file has."""
-    assert {best.source for best in peers.read().best.values()} >= {
-        "h200-matrix-units.json",
-        "h200-float32.json",
-        "h200-peers.json",
-    }
+    sources = {"h200-matrix-units.json", "h200-float32.json", "h200-peers.json"}
+    assert {best.source for best in peers.read().best.values()} >= sources
 
 
 def test_the_pages_have_the_tables_of_the_results():

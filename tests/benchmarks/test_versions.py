@@ -2,12 +2,11 @@
 
 import ast
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.processes import python
 from tests.support.scripts import script
 
 pytestmark = pytest.mark.slow  # no function of pyclmm: a benchmark
@@ -23,8 +22,7 @@ def versions():
 
 def run(*arguments, file=None):
     """Exit status and file of a run: of this tree against itself unless *arguments* name trees."""
-    command = [sys.executable, str(SCRIPT), *map(str, arguments), *(["--json", str(file)] if file else [])]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = python(SCRIPT, *arguments, *(["--json", file] if file else []), timeout=300)
     return done, json.loads(file.read_text()) if file and file.exists() else None
 
 
@@ -69,19 +67,8 @@ def test_a_wrong_version_is_seen(tmp_path):
     (tmp_path / "pyclmm").mkdir()
     (tmp_path / "cl").symlink_to(ROOT / "cl")
     (tmp_path / "pyclmm" / "__init__.py").write_text(FAULTY.format(real=str(ROOT / "pyclmm")))
-    options = (
-        "--products",
-        "cpu",
-        "--types",
-        "float32",
-        "--shapes",
-        "9x7x5",
-        "--only",
-        "NN",
-        "--rounds",
-        "1",
-    )
-    done, content = run(ROOT, tmp_path, *options, file=tmp_path / "versions.json")
+    options = ("--types", "float32", "--shapes", "9x7x5", "--only", "NN", "--rounds", "1")
+    done, content = run(ROOT, tmp_path, "--products", "cpu", *options, file=tmp_path / "versions.json")
     (row,) = content["rows"]
     assert (row["bits_equal"], row["right"], done.returncode) == (False, False, 1)
     assert row["error"]["old"] < 1e-5 < row["error"]["new"]

@@ -140,17 +140,8 @@ def outcomes(found):
 
 def test_right_products_pass_and_are_counted(ran):
     found = ran(ALL + INNER + NO_PRODUCT + OBJECTS)
-    passed = (
-        "test_inner",
-        "test_function",
-        "test_it",
-        "test_operator",
-        "test_in_place",
-        "test_power",
-        "test_dot",
-        "test_its_rule_for_out",
-        "test_kept",
-    )
+    names = ("inner", "function", "it", "operator", "in_place", "power", "dot", "its_rule_for_out", "kept")
+    passed = [f"test_{name}" for name in names]
     others = ("test_against_outer", "test_numpys", "test_no_product", "test_objects")
     assert outcomes(found) == {**dict.fromkeys(passed, "passed"), **dict.fromkeys(others, "other")}
     assert found.products == len(passed) + 1

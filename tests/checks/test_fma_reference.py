@@ -105,10 +105,7 @@ def test_a_chain_of_real_numbers_is_the_definition():
 
 
 def test_a_chain_of_complex_numbers_is_the_definition():
-    a, b = (
-        fixed_products.numbers("a", (1, 7), "complex128"),
-        fixed_products.numbers("b", (7, 1), "complex128"),
-    )
+    a, b = (fixed_products.numbers(x, shape, "complex128") for x, shape in (("a", (1, 7)), ("b", (7, 1))))
     one = np.float64
     re = im = one(0)
     for x, y in zip(a[0], b[:, 0], strict=True):

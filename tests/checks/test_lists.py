@@ -22,50 +22,40 @@ from tests.support.faults import changed_source
 LISTED, RAGGED, DEQUANTIZE = "include/listed.h", "ragged.cl", "quantized/dequantize.cl"
 AT = "const long at = starts[g]"
 SOONER = AT + " - (g == 2 && starts[g])"
+# What is wrong, the file, what stands there, and what in its place: of each kind of product.
 # fmt: off
-# what is wrong, the file, what stands there, and what in its place
-OF_LISTS = [
-    (
-        "the third A is the second",
-        LISTED,
-        "a_offset + own[0]",
-        "a_offset + (own - PRODUCT * (tile_listed.x == 2))[0]",
-    ),
-    ("results lie without gaps", LISTED, "out_offset + own[3]", "out_offset + own[3] - (tile_listed.x == 1)"),
-    ("N is that of the first", LISTED, "N = is_listed ? own[6]", "N = is_listed ? products[6]"),
-    ("K is that of the first", LISTED, "K = is_listed ? own[7]", "K = is_listed ? products[7]"),
-    (
-        "alpha is that of the first",
-        LISTED,
-        "*(__global const ACC_T *)(own + 14)",
-        "*(__global const ACC_T *)(products + 14)",
-    ),
-    ("beta is alpha", LISTED, "*(__global const ACC_T *)(own + 16)", "alpha"),
-    ("rows of C lie as those of out", LISTED, "EXTRAS_BEGIN(own[2]", "EXTRAS_BEGIN(own[3]"),
-]
-OF_GROUPS = [
-    ("groups share two matrices", RAGGED, "g * stride : 0", "(g & 1) * stride : 0"),
-    ("the rest has steps", RAGGED, "g < groups ? K : 0", "K"),
-    ("the rest is not written", RAGGED, "AXIS_K ? groups : groups + 1", "groups"),
-    (
-        "a group begins one row sooner",
-        RAGGED,
-        AT,
-        SOONER,
-    ),
-]
-OF_DEPTHS = [
-    ("a group begins one step sooner", RAGGED, AT, SOONER),
-    ("the second size of a work-item is lost", RAGGED, "i < each; ++i) own", "i < 1; ++i) own"),
-    ("all results are the first", RAGGED, "AXIS_K ? g * stride : at * ldo", "AXIS_K ? 0 : at * ldo"),
-    ("steps end with all rows", RAGGED, "AXIS_K ? size :", "AXIS_K ? size + (g == 1) :"),
-]
-OF_WEIGHTS = [
-    ("groups share two matrices of bytes", DEQUANTIZE, "(2) * apart", "(2) % 2 * apart"),
-    ("matrices of bytes have no gap", DEQUANTIZE, "(2) * apart", "(2) * N * ldb"),
-    ("all numbers lie with the first", DEQUANTIZE, "get_global_id(2) * N + j", "j"),
-    ("groups share two matrices", RAGGED, "g * stride : 0", "(g & 1) * stride : 0"),
-]
+FAULTS = {
+    "list": [
+        ("the third A is the second", LISTED, "a_offset + own[0]",
+         "a_offset + (own - PRODUCT * (tile_listed.x == 2))[0]"),
+        ("results lie without gaps", LISTED, "out_offset + own[3]",
+         "out_offset + own[3] - (tile_listed.x == 1)"),
+        ("N is that of the first", LISTED, "N = is_listed ? own[6]", "N = is_listed ? products[6]"),
+        ("K is that of the first", LISTED, "K = is_listed ? own[7]", "K = is_listed ? products[7]"),
+        ("alpha is that of the first", LISTED, "*(__global const ACC_T *)(own + 14)",
+         "*(__global const ACC_T *)(products + 14)"),
+        ("beta is alpha", LISTED, "*(__global const ACC_T *)(own + 16)", "alpha"),
+        ("rows of C lie as those of out", LISTED, "EXTRAS_BEGIN(own[2]", "EXTRAS_BEGIN(own[3]"),
+    ],
+    "groups": [
+        ("groups share two matrices", RAGGED, "g * stride : 0", "(g & 1) * stride : 0"),
+        ("the rest has steps", RAGGED, "g < groups ? K : 0", "K"),
+        ("the rest is not written", RAGGED, "AXIS_K ? groups : groups + 1", "groups"),
+        ("a group begins one row sooner", RAGGED, AT, SOONER),
+    ],
+    "divided depths": [
+        ("a group begins one step sooner", RAGGED, AT, SOONER),
+        ("the second size of a work-item is lost", RAGGED, "i < each; ++i) own", "i < 1; ++i) own"),
+        ("all results are the first", RAGGED, "AXIS_K ? g * stride : at * ldo", "AXIS_K ? 0 : at * ldo"),
+        ("steps end with all rows", RAGGED, "AXIS_K ? size :", "AXIS_K ? size + (g == 1) :"),
+    ],
+    "groups of weights": [
+        ("groups share two matrices of bytes", DEQUANTIZE, "(2) * apart", "(2) % 2 * apart"),
+        ("matrices of bytes have no gap", DEQUANTIZE, "(2) * apart", "(2) * N * ldb"),
+        ("all numbers lie with the first", DEQUANTIZE, "get_global_id(2) * N + j", "j"),
+        ("groups share two matrices", RAGGED, "g * stride : 0", "(g & 1) * stride : 0"),
+    ],
+}
 # fmt: on
 
 
@@ -89,32 +79,24 @@ def of_weights(name="q8_0"):
     return replace(plain, b_format=name, b_align=align, ragged=Ragged("m", 4, 44 * nbytes))
 
 
-@pytest.mark.parametrize("kernel", ["packed", "register"])
-@pytest.mark.parametrize(("file", "old", "new"), [x[1:] for x in OF_LISTS], ids=[x[0] for x in OF_LISTS])
-def test_a_fault_of_a_list_is_noticed(monkeypatch, kernel, file, old, new):
+def of_kind(kind):
+    if kind == "list":
+        return replace(problem_with(*many((40, 44, 35), (50, 44, 35))), has_c=True)
+    return of_weights() if kind == "groups of weights" else ragged("m" if kind == "groups" else "k")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind", "file", "old", "new"),
+    [
+        pytest.param(kernel, kind, *fault, id=f"{kernel}-{kind}: {name}")
+        for kind, faults in FAULTS.items()
+        for name, *fault in faults
+        for kernel in (("dequantized",) if kind == "groups of weights" else ("packed", "register"))
+    ],
+)
+def test_a_fault_is_noticed(monkeypatch, kernel, kind, file, old, new):
     changed_source(monkeypatch, file, old, new)
-    problem = problem_with(*many((40, 44, 35), (50, 44, 35)))
-    assert re.search("wrong|overwritten", found(kernel, replace(problem, has_c=True)))
-
-
-@pytest.mark.parametrize("kernel", ["packed", "register"])
-@pytest.mark.parametrize(("file", "old", "new"), [x[1:] for x in OF_GROUPS], ids=[x[0] for x in OF_GROUPS])
-def test_a_fault_of_groups_is_noticed(monkeypatch, kernel, file, old, new):
-    changed_source(monkeypatch, file, old, new)
-    assert re.search("wrong|overwritten", found(kernel, ragged("m")))
-
-
-@pytest.mark.parametrize("kernel", ["packed", "register"])
-@pytest.mark.parametrize(("file", "old", "new"), [x[1:] for x in OF_DEPTHS], ids=[x[0] for x in OF_DEPTHS])
-def test_a_fault_of_divided_depths_is_noticed(monkeypatch, kernel, file, old, new):
-    changed_source(monkeypatch, file, old, new)
-    assert re.search("wrong|overwritten", found(kernel, ragged("k")))
-
-
-@pytest.mark.parametrize(("file", "old", "new"), [x[1:] for x in OF_WEIGHTS], ids=[x[0] for x in OF_WEIGHTS])
-def test_a_fault_of_groups_of_weights_is_noticed(monkeypatch, file, old, new):
-    changed_source(monkeypatch, file, old, new)
-    assert "wrong" in found("dequantized", of_weights())
+    assert re.search("wrong|overwritten", found(kernel, of_kind(kind)))
 
 
 def test_right_groups_of_weights_pass():

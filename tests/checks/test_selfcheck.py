@@ -134,14 +134,9 @@ def test_threads_that_need_one_verdict_wait_for_one_check(monkeypatch, fresh):
 
 
 SHAPES = [
-    (6, 5, 7),
-    (64, 64, 64),
-    (1000, 1001, 999),
-    (1, 4096, 4096),
-    (4096, 1, 4096),
-    (7, 5000, 300),
+    (6, 5, 7), (64, 64, 64), (1000, 1001, 999), (1, 4096, 4096), (4096, 1, 4096), (7, 5000, 300),
     (8192, 8192, 8192),
-]
+]  # fmt: skip
 KINDS = [
     *((name, "highest") for name in ("float32", "float64", "float16", "bfloat16")),
     *(("float32", precision) for precision in ("medium", "high")),
@@ -187,11 +182,8 @@ def test_the_end_of_a_tile_that_overlaps_the_next_is_checked(kind, out, layout):
     small = first.problem
     alone = replace(H200, compute_units=1)
     wanted = programs(kernel.launches(problem, config, H200))
-    sides = sorted(
-        np.subtract(
-            (small.n, small.m) if config.option("swapped") else (small.m, small.n), (config.bm, config.bn)
-        )
-    )
+    given = (small.n, small.m) if config.option("swapped") else (small.m, small.n)
+    sides = sorted(np.subtract(given, (config.bm, config.bn)))
     assert sides == [0, 16], "a whole tile and a part of one"
     assert math.ceil(small.k / config.bk) > 4 * (config.bn // 64 - 1) - 4, "CHUNK_STEP of the last chunk"
     assert programs(kernel.launches(small, config, alone)) == wanted

@@ -1,7 +1,6 @@
 """A child that waits for further trials: when it is asked, when another one is started, when it ends."""
 
 import os
-import subprocess
 import time
 
 import pytest
@@ -11,7 +10,7 @@ from pyclmm.checks import child, isolation, selfcheck, worker
 from tests.checks.test_children import site
 from tests.checks.test_isolation import asked, risky, sabotage
 from tests.support.faults import Call, noted, refuse_kernels
-from tests.support.processes import python
+from tests.support.processes import ended, python, runs
 from tests.support.selection import slow
 
 __all__ = ["asked", "risky", "sabotage", "site"]  # fixtures
@@ -38,16 +37,9 @@ def pid_of(site):
     return ask
 
 
-def runs(pid):
-    status = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, check=False)
-    return status.stdout.strip()[:1] not in (b"", b"Z")
-
-
 def waiting():
     """The processes that this one has started and that run."""
-    listed = subprocess.run(
-        ["ps", "-A", "-o", "pid=,ppid=,stat=,comm="], capture_output=True, text=True, check=True
-    )
+    listed = ended("ps", "-A", "-o", "pid=,ppid=,stat=,comm=", check=True)
     rows = [line.split() for line in listed.stdout.splitlines()]
     return [
         int(pid)

@@ -17,7 +17,7 @@ from pyclmm.checks.known_answers import outcome
 from pyclmm.checks.layouts import Decks, resized
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.launches import complete
-from pyclmm.opencl.host_memory import HostSpan
+from pyclmm.opencl.host_memory import host_span
 from pyclmm.opencl.steps import scalars_of
 from pyclmm.problem.canonical import Epilogue, checked_gemm
 from pyclmm.problem.dtypes import ELEMENTS, dtype_of
@@ -75,9 +75,9 @@ class Subject:
         work = complete(call, self.family.launches(problem, config, NEON), NEON)
         a, b = (b, a) if call.swapped else (a, b)
         given = {"a": a, "b": b, "c": c, "bias": bias, "out": out}
-        spans = {name: HostSpan.around(x) for name, x in given.items() if x is not None and x.size}
-        memory = {name: span.memory.view(np.uint8) for name, span in spans.items()}
-        offsets = {name: span.start for name, span in spans.items()}
+        spans = {name: host_span(x) for name, x in given.items() if x is not None and x.size}
+        memory = {name: its for name, (its, _) in spans.items()}
+        offsets = {name: start for name, (_, start) in spans.items()}
         self.emulator.compute(None, NEON, work, memory, scalars_of(alpha, beta, offsets))
         return out
 

@@ -120,26 +120,19 @@ def test_workspace_goes_back_to_the_pool(cupy):
 def test_memory_that_a_captured_graph_uses_is_given_to_nobody_else(cupy, cuda):
     module, adapter = cupy
     with cuda.capture(0x70):  # also where the pool has none, which a capture forbids
-        (block, address), (made, other) = (
-            adapter.CUPY.block(4096, 0),
-            adapter.CUPY.new((32, 32), np.dtype("f4"), 0),
-        )
+        block, address = adapter.CUPY.block(4096, 0)
+        made, other = adapter.CUPY.new((32, 32), np.dtype("f4"), 0)
     del block, made
     gc.collect()
     assert not {address, other} & {module.pool.alloc(4096).ptr, module.pool.alloc(4096).ptr}
 
 
-def test_a_full_pool_is_pyclmms_error(cupy):
+def test_a_full_pool_and_cupy_for_rocm_are_named(cupy):
     module, _ = cupy
     a = placed(module, np.ones((3, 3), np.float32))
     module.pool.full = True
     with pytest.raises(pyclmm.DeviceMemoryError, match="CuPy's memory pool: out of memory"):
         pyclmm.matmul(a, a)
-
-
-def test_cupy_for_rocm_is_named(cupy):
-    module, _ = cupy
-    a = placed(module, np.ones((3, 3), np.float32))
     module.cuda.runtime.is_hip = True
     with pytest.raises(pyclmm.DTypeError, match=r"CuPy for ROCm.*pass a\.get\(\)"):
         pyclmm.matmul(a, a)

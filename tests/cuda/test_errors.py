@@ -64,9 +64,8 @@ def test_a_launch_that_is_refused(cuda, lib):
     out = lib.array(np.zeros((3, 3), np.float32))
     pyclmm.gemm(x, x, trans_b="T", out=out)
     cuda.fail["cuLaunchKernelEx"] = fake_cuda.INVALID_VALUE
-    with pytest.raises(
-        pyclmm.LaunchError, match=r"rejected kernel '\w+' with work-groups of .*CUDA_ERROR_INVALID"
-    ):
+    words = r"rejected kernel '\w+' with work-groups of .*CUDA_ERROR_INVALID"
+    with pytest.raises(pyclmm.LaunchError, match=words):
         pyclmm.gemm(x, x, trans_b="T", kernel="naive", out=out)
     assert not out.get().any() or np.array_equal(out.get(), A @ A.T)
     cuda.fail.clear()
@@ -80,10 +79,8 @@ def test_scalars_of_a_call_that_was_refused_are_not_kept(cuda, lib):
         return pyclmm.gemm(x, x, trans_b="T", kernel="naive", out=out, alpha=alpha).get()
 
     assert np.array_equal(gemm(2.0), 2 * A @ A.T)
-    cuda.fail["cuLaunchKernelEx"] = fake_cuda.INVALID_VALUE
-    with pytest.raises(pyclmm.LaunchError):
+    with cuda.failing(cuLaunchKernelEx=fake_cuda.INVALID_VALUE), pytest.raises(pyclmm.LaunchError):
         gemm(3.0)
-    cuda.fail.clear()
     assert np.array_equal(gemm(2.0), 2 * A @ A.T)
 
 
@@ -113,10 +110,9 @@ def test_a_context_that_is_lost_while_a_plan_is_made_or_makes_its_launches_anew(
     for multiply in (plan, pyclmm.matmul):
         lost = streams.context_of(0)
         plan.release()
-        cuda.fail["cuMemAlloc_v2"] = fake_cuda.ILLEGAL_ADDRESS  # for the offsets of the stack
-        with pytest.raises(pyclmm.DeviceLostError):
+        # for the offsets of the stack
+        with cuda.failing(cuMemAlloc_v2=fake_cuda.ILLEGAL_ADDRESS), pytest.raises(pyclmm.DeviceLostError):
             multiply(x, y)
-        cuda.fail.clear()
         assert streams.context_of(0) is not lost
         assert np.array_equal(multiply(x, y).get(), STACK @ A.T)
 

@@ -19,6 +19,7 @@ from tests.support.habits import drawn
 from tests.support.linalg_calls import CALLS, every_call
 from tests.support.optional import optional
 from tests.support.plans import executable, of_list, path
+from tests.support.threads import in_threads
 
 jax = optional("jax")
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -54,6 +55,14 @@ def cuda(request, monkeypatch):
     xla_path._register.cache_clear()
 
 
+@pytest.fixture
+def made_up(cuda):
+    """The made-up driver, which does what a test tells it."""
+    if cuda is None:
+        pytest.skip("only the made-up driver does what a test tells it")
+    return cuda
+
+
 def array(x):
     return jax.numpy.asarray(x)
 
@@ -70,9 +79,7 @@ def test_products_are_launched_in_xlas_stream_and_memory(cuda):
         assert {launch[3] for launch in cuda.launches[count:]} == {STREAM}
 
 
-def test_xla_lends_workspace_where_a_product_needs_it(cuda, monkeypatch):
-    if cuda is None:
-        pytest.skip("the made-up driver shows what XLA gives")
+def test_xla_lends_workspace_where_a_product_needs_it(made_up, monkeypatch):
     from pyclmm.execution import xla_path  # noqa: PLC0415 - it needs JAX
 
     given, launched = [], xla_path._launched
@@ -200,21 +207,17 @@ def test_arrays_without_elements_to_read(cuda):
         pyclmm.matmul(x, y)
 
 
-def test_an_error_of_a_launch_is_pyclmms(cuda):
-    if cuda is None:
-        pytest.skip("only the made-up driver fails when it is told to")
+def test_an_error_of_a_launch_is_pyclmms(made_up):
     x = array(A)
     y = pyclmm.matmul(x, x.T, kernel="naive")
-    cuda.fail["cuLaunchKernelEx"] = fake_cuda.INVALID_VALUE
+    made_up.fail["cuLaunchKernelEx"] = fake_cuda.INVALID_VALUE
     with pytest.raises(LaunchError, match=r"rejected kernel '\w+'") as caught:
         pyclmm.matmul(x, x.T, kernel="naive")
     assert caught.value.__suppress_context__
-    cuda.fail.clear()
+    made_up.fail.clear()
     assert np.array_equal(pyclmm.matmul(x, x.T, kernel="naive"), y)
-    cuda.fail["cuLaunchKernelEx"] = fake_cuda.ILLEGAL_ADDRESS
-    with pytest.raises(DeviceLostError):
+    with made_up.failing(cuLaunchKernelEx=fake_cuda.ILLEGAL_ADDRESS), pytest.raises(DeviceLostError):
         pyclmm.matmul(x, x.T, kernel="naive")
-    cuda.fail.clear()
     assert np.array_equal(pyclmm.matmul(x, x.T), y)  # in a new context
 
 
@@ -248,41 +251,35 @@ def test_another_kernel_needs_more_workspace_than_xla_lends(cuda, monkeypatch):
         plan(x, x.T)
 
 
-def test_a_call_within_a_call(cuda):
+def test_a_call_within_a_call(made_up):
     """As a signal handler or a finalizer makes it, between the launches of one product."""
-    if cuda is None:
-        pytest.skip("only the made-up driver calls back")
     a, b = np.ones((70_000, 2, 3), np.float32), np.full((70_000, 2, 3), 2, np.float32)
     x, y, z = array(a), array(b), array(a.swapaxes(1, 2).copy())
     plan, inner = pyclmm.Matmul(x, z), []
     plan(x, z)  # JAX refuses a call within the one that it compiles
 
     def call():
-        cuda.after_launch = lambda: None
+        made_up.after_launch = lambda: None
         inner.append(plan(y, z))
 
     for _ in range(2):
-        cuda.after_launch = call
+        made_up.after_launch = call
         assert np.all(plan(x, z) == 3)
         assert np.all(inner[-1] == 6)
     assert len(inner) == 2
 
 
-def test_a_context_that_another_call_lost(cuda):
-    if cuda is None:
-        pytest.skip("only the made-up driver fails when it is told to")
+def test_a_context_that_another_call_lost(made_up):
     x, y = array(A), array(A.T.copy())
     plan = pyclmm.Matmul(x, y, kernel="naive")
     plan(x, y)
     lost = streams.context_of(0)
-    cuda.fail["cuLaunchKernelEx"] = fake_cuda.ILLEGAL_ADDRESS
-    with pytest.raises(DeviceLostError):
+    with made_up.failing(cuLaunchKernelEx=fake_cuda.ILLEGAL_ADDRESS), pytest.raises(DeviceLostError):
         pyclmm.matmul(x, y, kernel="naive")
-    cuda.fail.clear()
     assert streams.context_of(0) is not lost
-    modules = [name for name, _ in cuda.calls].count("cuModuleLoadDataEx")
+    modules = [name for name, _ in made_up.calls].count("cuModuleLoadDataEx")
     assert np.array_equal(plan(x, y), A @ A.T)
-    assert [name for name, _ in cuda.calls].count("cuModuleLoadDataEx") > modules  # the old ones are gone
+    assert [name for name, _ in made_up.calls].count("cuModuleLoadDataEx") > modules  # the old ones are gone
 
 
 def test_the_last_call_is_compared_with(cuda):
@@ -316,24 +313,17 @@ def test_plans_and_other_threads(cuda):
     assert np.array_equal(pyclmm.matmul(x, x.T), A @ A.T)
 
 
-class DroppedBeside(dict):
-    """Another thread drops the first of 16 items whenever one looks which it is."""
-
-    def __iter__(self):
-        keys = list(self.keys())
-        if len(keys) >= 16:
-            self.pop(keys[0])
-        return iter(keys)
-
-
 def test_plans_of_many_scalars_and_other_threads(cuda):
     x = array(A)
     plan = pyclmm.Matmul(x, x.T)
-    path(plan)._products = kept = DroppedBeside()
-    for alpha in range(1, 40):
-        assert np.array_equal(plan(x, x.T, alpha=alpha), alpha * A @ A.T)
-        assert len(kept) <= 16
-    assert len(kept) > 8
+
+    def multiply(number):
+        for alpha in range(1 + 20 * number, 40 + 20 * number):
+            assert np.array_equal(plan(x, x.T, alpha=alpha), alpha * A @ A.T)
+            assert len(path(plan)._products.items()) <= 16
+
+    in_threads(2, multiply)
+    assert len(path(plan)._products.items()) > 8
 
 
 @pytest.mark.parametrize("ordinal", [0, 1])
@@ -364,7 +354,8 @@ def test_zeros_are_launched_on_their_device(cuda, monkeypatch):
         compiled = product._compiled
 
         def call(*arrays):
-            where.append(arrays[0].device if arrays else jax.config.jax_default_device)
+            usual = jax.config.jax_default_device or jax.local_devices()[0]
+            where.append(arrays[0].device if arrays else usual)
             return compiled(*arrays)
 
         product._compiled = call
@@ -387,13 +378,11 @@ def test_plans_for_arrays_of_another_library_are_others(request):
             assert np.array_equal(got if isinstance(got, jax.Array) else got.get(), A @ A.T)
             got = linalg.einsum("ij->i", a)
             assert np.array_equal(got if isinstance(got, jax.Array) else got.get(), A.sum(1))
-    with pytest.raises(
-        ArgumentError, match="a is an array of JAX's on a CUDA device, the plan is for an array"
-    ):
+    words = "a is an array of JAX's on a CUDA device, the plan is for an array"
+    with pytest.raises(ArgumentError, match=words):
         plan(array(A), array(A.T.copy()))
-    with pytest.raises(
-        ArgumentError, match="a is an array on a CUDA device, the plan is for an array of JAX's"
-    ):
+    words = "a is an array on a CUDA device, the plan is for an array of JAX's"
+    with pytest.raises(ArgumentError, match=words):
         pyclmm.Matmul(array(A), array(A.T.copy()))(x, y)
     lists = [(x, y)] * 2, [(array(A), array(A.T.copy()))] * 2
     for pairs in lists * 2:

@@ -283,12 +283,11 @@ def test_operands_are_held_until_the_work_has_ended(cuda):
 
 
 def test_operands_are_held_while_an_event_cannot_be_asked(cuda):
-    cuda.fail["cuEventQuery"] = 900  # another thread captures a stream
-    for _ in range(2):
-        pyclmm.matmul(OnlyDlpack(cuda, A), OnlyDlpack(cuda, A.T.copy()))
-    gc.collect()
-    assert lent() == 4
-    cuda.fail.clear()
+    with cuda.failing(cuEventQuery=900):  # another thread captures a stream
+        for _ in range(2):
+            pyclmm.matmul(OnlyDlpack(cuda, A), OnlyDlpack(cuda, A.T.copy()))
+        gc.collect()
+        assert lent() == 4
     pyclmm.release()
     assert not lent()
 
@@ -361,13 +360,19 @@ def test_what_is_exported_is_ordered_behind_the_result(cuda):
         assert [name for name, _ in cuda.calls].count("cuStreamWaitEvent") == waits
 
 
-def test_memory_of_results_is_freed_when_much_is_dropped(cuda, limits):
+@pytest.fixture
+def much_is_dropped(cuda, limits):
+    """Ten results that nobody has any more; a call beside them."""
     limits(dropped=100)
     x = Interface(cuda, A)
     for _ in range(10):
         pyclmm.gemm(x, x, trans_b="T")
     gc.collect()
-    pyclmm.gemm(x, x, trans_b="T")
+    return lambda: pyclmm.gemm(x, x, trans_b="T")
+
+
+def test_memory_of_results_is_freed_when_much_is_dropped(cuda, much_is_dropped):
+    much_is_dropped()
     assert cuda.synchronized.count("all") >= 1
     assert sum(name == "cuMemFreeAsync" for name, _ in cuda.calls) > 5
 
@@ -396,17 +401,11 @@ def test_an_array_of_another_shape_holds_the_memory(cuda, limits):
     assert np.array_equal(elements(cuda, second), (A @ A.T).reshape(9))
 
 
-def test_memory_stays_where_the_device_cannot_be_waited_for(cuda, limits):
-    limits(dropped=100)
-    x = Interface(cuda, A)
-    for _ in range(10):
-        pyclmm.gemm(x, x, trans_b="T")
-    gc.collect()
-    cuda.fail["cuCtxSynchronize"] = 900
+def test_memory_stays_where_the_device_cannot_be_waited_for(cuda, much_is_dropped):
     cuda.calls.clear()
-    pyclmm.gemm(x, x, trans_b="T")
+    with cuda.failing(cuCtxSynchronize=900):
+        much_is_dropped()
     assert "cuMemFreeAsync" not in [name for name, _ in cuda.calls]
-    cuda.fail.clear()
     pyclmm.release()
     assert sum(name == "cuMemFreeAsync" for name, _ in cuda.calls) >= 2
 

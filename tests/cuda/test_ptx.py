@@ -87,14 +87,11 @@ def test_each_kernel_waits_before_all_else_for_the_work_before_it():
 @pytest.mark.parametrize(
     ("old", "new", "overlaps"),
     [
-        (b".target sm_90", b".target sm_89", False),
-        (b".target sm_90", b".target sm_100", True),
-        (b".target sm_90,", b".target sm_90a,", True),
-        (b".version 9.0", b".version 7.8", True),
-        (b".version 9.0", b".version 7.7", False),
-        (b".version 9.0", b"// none", False),
+        (b".target sm_90", b".target sm_89", False), (b".target sm_90", b".target sm_100", True),
+        (b".target sm_90,", b".target sm_90a,", True), (b".version 9.0", b".version 7.8", True),
+        (b".version 9.0", b".version 7.7", False), (b".version 9.0", b"// none", False),
     ],
-)
+)  # fmt: skip
 def test_which_devices_have_the_instruction(old, new, overlaps):
     made = ptx.loadable(TEXT.replace(old, new))
     assert made.overlaps == overlaps

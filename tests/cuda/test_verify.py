@@ -150,10 +150,8 @@ def test_c_that_is_overwritten_is_not_repaired(lib, operands, spoil):
 def test_repair_in_a_capture_is_refused(cuda, lib, operands):
     a, b, out = operands
     pyclmm.matmul(a, b, out=out, verify="repair")
-    with (
-        cuda.capture(lib.current),
-        pytest.raises(pyclmm.UnsupportedError, match=r"verify='repair'.*captur.*verify=True"),
-    ):
+    refusal = pytest.raises(pyclmm.UnsupportedError, match=r"verify='repair'.*captur.*verify=True")
+    with cuda.capture(lib.current), refusal:
         pyclmm.matmul(a, b, out=out, verify="repair")
     pyclmm.matmul(a, b, out=out, verify="repair")
     close(out)
@@ -161,10 +159,8 @@ def test_repair_in_a_capture_is_refused(cuda, lib, operands):
 
 def test_a_host_without_room_for_the_alarm(cuda, operands):
     a, b, out = operands
-    cuda.fail["cuMemHostAlloc"] = 2
-    with pytest.raises(pyclmm.DeviceMemoryError):
+    with cuda.failing(cuMemHostAlloc=2), pytest.raises(pyclmm.DeviceMemoryError):
         pyclmm.matmul(a, b, out=out, verify=True)
-    cuda.fail.clear()
     pyclmm.matmul(a, b, out=out, verify=True)
     close(out)
 
@@ -233,10 +229,8 @@ def test_lists_in_a_capture(cuda, lib, pairs, outs, spoil):
     spoil(outs[1])
     cuda.replay(graph)
     alarm_of_pair(1, pyclmm.finish)
-    with (
-        cuda.capture(lib.current),
-        pytest.raises(pyclmm.UnsupportedError, match=r"verify='repair'.*captur.*verify=True"),
-    ):
+    refusal = pytest.raises(pyclmm.UnsupportedError, match=r"verify='repair'.*captur.*verify=True")
+    with cuda.capture(lib.current), refusal:
         pyclmm.matmul_many(pairs, outs, verify="repair")
 
 

@@ -17,13 +17,7 @@ from pyclmm.execution.prepared import Prepared
 from pyclmm.opencl import steps
 from tests.support.cases import small_integers
 from tests.support.contexts import new_queue
-from tests.support.faults import (
-    INVALID_KERNEL_ARGS,
-    OUT_OF_RESOURCES,
-    failing,
-    noted,
-    refused_launch,
-)
+from tests.support.faults import INVALID_KERNEL_ARGS, OUT_OF_RESOURCES, failing, noted, refused_launch
 from tests.support.habits import same
 from tests.support.plans import as_after_a_fork, executable
 
@@ -496,10 +490,7 @@ def test_ctrl_c_while_a_result_is_allocated(product):
     plan = pyclmm.Matmul(product.a, product.b, kernel="naive")
     plan(product.a, product.b)
     other = product.new()
-    with (
-        failing("opencl", "Buffer", KeyboardInterrupt()),
-        pytest.raises(KeyboardInterrupt),
-    ):
+    with failing("opencl", "Buffer", KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
         plan(other, product.b)
     for _ in range(2):
         assert np.array_equal(plan(other, product.b).get(), other.get() @ product.b.get())

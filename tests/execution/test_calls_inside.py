@@ -2,7 +2,6 @@
 
 import sys
 import threading
-from collections import OrderedDict
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,10 +10,10 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm import plan_cache
 from pyclmm.opencl import late_events, queues
 from pyclmm.opencl.late_events import KnownEvents
 from pyclmm.opencl.queues import PerThread, default_queue
+from pyclmm.opencl.single_flight import LastUsed
 from pyclmm.opencl.steps import Step
 from tests.support.cases import DEVICE
 from tests.support.processes import python, with_this_package
@@ -121,8 +120,8 @@ def test_events_that_a_call_adds_while_others_are_dropped(monkeypatch):
 
 def test_while_kept_plans_are_looked_at():
     """In a thread, because a lock that its holder cannot take again would end nothing."""
-    plans: OrderedDict = OrderedDict()
-    waiting = [lambda: plan_cache.kept(plans, "inner", lambda: "inside", 9)]
+    plans: LastUsed = LastUsed(9)
+    waiting = [lambda: plans.get("inner", lambda: "inside")]
 
     class Key:
         def __hash__(self):
@@ -130,11 +129,11 @@ def test_while_kept_plans_are_looked_at():
                 waiting.pop()()
             return 1
 
-    look = threading.Thread(target=plan_cache.kept, args=(plans, Key(), lambda: "outside", 9), daemon=True)
+    look = threading.Thread(target=plans.get, args=(Key(), lambda: "outside"), daemon=True)
     look.start()
     look.join(10)
     assert not look.is_alive()
-    assert list(plans.values()) == ["inside", "outside"]
+    assert [plan for _, plan in plans.items()] == ["inside", "outside"]
 
 
 @pytest.mark.parametrize("number", [1, 2])

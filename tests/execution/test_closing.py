@@ -102,14 +102,8 @@ def test_release_does_not_disturb_a_running_product(queue):
 def test_a_plan_is_not_pickled(queue, way):
     x = cla.to_device(queue, X)
     planned = pyclmm.Matmul(x, x, out=x)
-    for one in (
-        planned,
-        planned.bind(x, x, out=x),
-        pyclmm.ManyMatmul([(X, X)]),
-        pyclmm.StreamedMatmul(X, X),
-    ):
+    for one in (planned, planned.bind(x, x, out=x), pyclmm.ManyMatmul([(X, X)]), pyclmm.StreamedMatmul(X, X)):
         name = type(one).__name__
-        with pytest.raises(
-            pyclmm.DTypeError, match=rf"a {name} .* cannot be pickled or copied.*make one there"
-        ):
+        words = rf"a {name} .* cannot be pickled or copied.*make one there"
+        with pytest.raises(pyclmm.DTypeError, match=words):
             way(one)

@@ -114,10 +114,7 @@ def test_a_launch_refused_in_a_call_leaves_everything_as_it_was(code):
     call = Call(kernel="tiled")
     call()
     call.out[...] = 7
-    with (
-        refused_launch(code),
-        pytest.raises(pyclmm.LaunchError, match="call again, or with another kernel"),
-    ):
+    with refused_launch(code), pytest.raises(pyclmm.LaunchError, match="call again, or with another kernel"):
         call()
     call.check_untouched()
     call.check_works()
@@ -140,10 +137,7 @@ def test_a_launch_refused_in_a_call_steps_down_the_ladder(two_rungs, code):
     call.check_works()
     with refused_launch(code), pytest.raises(pyclmm.LaunchError):
         call()  # naive is used now and has no fallback
-    with (
-        refused_launch(code),
-        pytest.warns(pyclmm.KernelWarning, match="tiled: .*'naive' is used instead"),
-    ):
+    with refused_launch(code), pytest.warns(pyclmm.KernelWarning, match="tiled: .*'naive' is used instead"):
         call()  # the ladder begins at its top again
     call.check_works()
 
@@ -157,10 +151,8 @@ def test_a_plan_on_arrays_steps_down_from_any_of_its_launches(two_rungs, out_of_
     a = cla.to_device(queue, x)[::2, ::2]
     for launch in (1, 2, 3):
         plan = pyclmm.Matmul(a, a)
-        with (
-            refused_launch(OUT_OF_RESOURCES, at=launch),
-            pytest.warns(pyclmm.KernelWarning, match="tiled: .*'naive' is used instead"),
-        ):
+        fault = refused_launch(OUT_OF_RESOURCES, at=launch)
+        with fault, pytest.warns(pyclmm.KernelWarning, match="tiled: .*'naive' is used instead"):
             result = plan(a, a)
         assert plan.kernel == "naive"
         assert np.array_equal(result.get(), x[::2, ::2] @ x[::2, ::2])
@@ -191,10 +183,8 @@ def test_any_launch_of_a_product_may_be_refused(launch):
 
     call()
     out.fill(7)
-    with (
-        refused_launch(OUT_OF_RESOURCES, at=launch) as fault,
-        pytest.raises(pyclmm.LaunchError, match="work-groups"),
-    ):
+    refusal = pytest.raises(pyclmm.LaunchError, match="work-groups")
+    with refused_launch(OUT_OF_RESOURCES, at=launch) as fault, refusal:
         call()
     assert fault.calls == launch
     assert (out.get() == 7).all()
@@ -244,10 +234,8 @@ def test_refused_workspace_steps_down_the_ladder_while_planning():
     call.check_untouched()
     call.check_works()
     pyclmm.release()
-    with (
-        refusing_buffers(nbytes),
-        pytest.raises(pyclmm.DeviceMemoryError, match=rf"rejected {nbytes} bytes for workspace:partial"),
-    ):
+    refusal = pytest.raises(pyclmm.DeviceMemoryError, match=rf"rejected {nbytes} bytes for workspace:partial")
+    with refusing_buffers(nbytes), refusal:
         pyclmm.Matmul(call.a, call.b, kernel="register")
 
 
@@ -275,10 +263,7 @@ def test_memory_refused_at_a_launch_of_a_kernel_with_workspace_steps_down():
         pytest.warns(pyclmm.KernelWarning, match="register: .* had no memory for kernel .*'naive' is used"),
     ):
         plan(call.a, call.b)
-    with (
-        refused_launch(ALLOCATION_FAILURE),
-        pytest.raises(pyclmm.DeviceMemoryError, match="had no memory"),
-    ):
+    with refused_launch(ALLOCATION_FAILURE), pytest.raises(pyclmm.DeviceMemoryError, match="had no memory"):
         plan(call.a, call.b)  # naive has no workspace that another kernel could do without
     assert plan.kernel == "naive"
 
@@ -307,10 +292,8 @@ def test_memory_that_every_kernel_needs_is_refused_without_stepping_down(what):
         a, b = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
     plan = pyclmm.Matmul(a, b)
     plan.release()
-    with (
-        refusing_buffers(m * k * 4),
-        pytest.raises(pyclmm.DeviceMemoryError, match=f"rejected {m * k * 4} bytes for "),
-    ):
+    fault = refusing_buffers(m * k * 4)
+    with fault, pytest.raises(pyclmm.DeviceMemoryError, match=f"rejected {m * k * 4} bytes for "):
         plan(a, b)
     assert plan.kernel == "register"
     result = plan(a, b)
@@ -358,10 +341,8 @@ def test_a_refused_allocation_for_a_result_on_the_device():
 def test_a_refused_allocation_while_planning_keeps_no_verdict(caches, number):
     """The allocations are offset tables and the operands of the self-check."""
     call = Call()
-    with (
-        failing("opencl.host_memory", "Buffer", cl_error(ALLOCATION_FAILURE), at=number),
-        pytest.raises(pyclmm.DeviceMemoryError, match="free some, or multiply smaller matrices"),
-    ):
+    fault = failing("opencl.host_memory", "Buffer", cl_error(ALLOCATION_FAILURE), at=number)
+    with fault, pytest.raises(pyclmm.DeviceMemoryError, match="free some, or multiply smaller matrices"):
         call()
     assert not (caches / "selfcheck").exists()
     call.check_untouched()
@@ -401,10 +382,8 @@ def test_a_device_lost_in_mid_run(request, code, memory):
     call()
     before = queues.default_queue()
     module, library, name = SEAMS[memory]
-    with (
-        failing(module, name, cl_error(code), library, always=True),
-        pytest.raises(pyclmm.DeviceLostError, match="stopped before the result was complete"),
-    ):
+    fault = failing(module, name, cl_error(code), library, always=True)
+    with fault, pytest.raises(pyclmm.DeviceLostError, match="stopped before the result was complete"):
         call()
     call.check_untouched(out=False)  # the kernel may have written part of out
     _check_new_context(call, before)
@@ -420,10 +399,8 @@ def _check_new_context(call, before):
 
 def test_a_kernel_that_loses_the_device_in_its_check_is_not_tried_again(two_rungs, caches):
     call = Call()
-    with (
-        failing("opencl.launcher", "enqueue_copy", cl_error(OUT_OF_RESOURCES)),
-        pytest.raises(pyclmm.DeviceLostError),
-    ):
+    fault = failing("opencl.launcher", "enqueue_copy", cl_error(OUT_OF_RESOURCES))
+    with fault, pytest.raises(pyclmm.DeviceLostError):
         call()
     call.check_untouched()
     assert not list(caches.rglob("*.json")), "it need not have been the kernel"
@@ -463,10 +440,8 @@ def _three_times(call):
 def test_ctrl_c_at_any_moment(request, module, library, name, how):
     request.getfixturevalue("mapped" if name == "enqueue_map_buffer" else "in_place")
     call = Call(kernel="tiled")
-    with (
-        failing(module, name, KeyboardInterrupt(), library, **how) as fault,
-        pytest.raises(KeyboardInterrupt),
-    ):
+    refusal = pytest.raises(KeyboardInterrupt)
+    with failing(module, name, KeyboardInterrupt(), library, **how) as fault, refusal:
         _three_times(call)
     assert fault.calls >= how.get("at", 1)
     call.check_untouched(out=False)

@@ -236,13 +236,10 @@ def test_a_device_that_takes_no_addresses_gets_buffers(quick, ab, monkeypatch, f
 @pytest.mark.parametrize(
     ("vendor", "svm", "is_asked"),
     [
-        ("pocl", 11, True),
-        ("intel", 15, True),
-        ("intel", 11, False),
-        ("oclgrind", 0, False),
+        ("pocl", 11, True), ("intel", 15, True), ("intel", 11, False), ("oclgrind", 0, False),
         ("pocl", None, False),
     ],
-)
+)  # fmt: skip
 def test_drivers_that_promise_no_access_by_address_are_not_asked(vendor, svm, is_asked):
     """Of a driver of OpenCL 1, as Oclgrind, the function may be missing."""
     device = SimpleNamespace() if svm is None else SimpleNamespace(svm_capabilities=svm)

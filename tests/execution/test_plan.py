@@ -86,16 +86,10 @@ def _in_the_memory_of(whole, half):
     again = cl.Buffer.from_int_ptr(whole.int_ptr, retain=True)
     front_again = cl.Buffer.from_int_ptr(front.int_ptr, retain=True)
     return [
-        (front, back, True),
-        (front, front, False),
-        (front, front_again, False),
-        (front, whole, False),
-        (whole, front, False),
-        (whole, again, False),
-        (whole, whole, False),
-        (whole, back, True),
+        (front, back, True), (front, front, False), (front, front_again, False), (front, whole, False),
+        (whole, front, False), (whole, again, False), (whole, whole, False), (whole, back, True),
         (back, front, True),
-    ]
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", range(9))
@@ -231,17 +225,8 @@ def test_each_result_is_an_array_of_its_own(queue, rng):
     first.fill(0)
     assert np.array_equal(second.get(), x[0] @ x[1])
     like = cla.Array(queue, (N, N), np.float32)
-    for attribute in (
-        "shape",
-        "dtype",
-        "strides",
-        "size",
-        "nbytes",
-        "offset",
-        "allocator",
-        "context",
-        "queue",
-    ):
+    names = ("shape", "dtype", "strides", "size", "nbytes", "offset", "allocator", "context", "queue")
+    for attribute in names:
         assert getattr(second, attribute) == getattr(like, attribute), attribute
     assert second.flags.c_contiguous
     assert np.array_equal((second + second).get(), 2 * (x[0] @ x[1]))

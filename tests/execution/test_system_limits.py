@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,8 +28,7 @@ def with_little_memory() -> dict[str, str]:
     if not Path("/proc/self/status").exists():
         pytest.skip("needs Linux's /proc to know what a process has")
     names = CALLS if selection.fast else CALLS + OF_LISTS
-    command = [sys.executable, "-m", "tests.support.little_memory", *names]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    done = python("-m", "tests.support.little_memory", *names)
     assert done.returncode == 0, done.stdout + done.stderr
     return dict(line.split(": ", 1) for line in done.stdout.splitlines())
 
@@ -48,9 +45,8 @@ def test_memory_that_a_plan_does_not_get_is_said_too(monkeypatch):
     x = np.arange(4, dtype=np.float32).reshape(2, 2)
     with monkeypatch.context() as patch:
         patch.setitem(PATHS, np.ndarray, Failing(int, MemoryError()))
-        with pytest.raises(
-            pyclmm.DeviceMemoryError, match=r"Matmul of ndarray \(2, 2\) float32.*\(MemoryError\)"
-        ):
+        words = r"Matmul of ndarray \(2, 2\) float32.*\(MemoryError\)"
+        with pytest.raises(pyclmm.DeviceMemoryError, match=words):
             pyclmm.Matmul(x, x)
     assert np.array_equal(pyclmm.Matmul(x, x)(x, x), x @ x)
 

@@ -231,9 +231,8 @@ def test_no_rows_are_no_weights(rng, form):
 
 @pytest.mark.parametrize("k", [-64, 0, 1, 32, 100])
 def test_a_depth_without_rows_is_refused(k):
-    with pytest.raises(
-        ShapeError, match=f"K is {k}, no multiple of 64, .* which makes it {128 if k == 100 else 64}"
-    ):
+    words = f"K is {k}, no multiple of 64, .* which makes it {128 if k == 100 else 64}"
+    with pytest.raises(ShapeError, match=words):
         format_of("affine", 4, 64, "float32").check_depth(k)
     format_of("affine", 4, 64, "float32").check_depth(192)
 

@@ -1,8 +1,12 @@
 """pyclmm.torch's functions within torch.func's transforms, and with tangents: against PyTorch's own."""
 
+from functools import partial
+
 import pytest
 
 from tests.frameworks.test_torch_ragged import SIZES, loop
+from tests.support.tensors import applied
+from tests.support.tensors import drawn as with_gradients
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of PyTorch's own modules
 
@@ -10,21 +14,7 @@ NAMES = ("a", "b", "c", "bias")
 ACTIVATIONS = ("none", "relu", "leaky_relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "silu")
 
 
-@pytest.fixture(autouse=True)
-def seeded(torch):
-    torch.manual_seed(7)
-
-
-def drawn(torch, device, *shape, dtype="float64"):
-    return torch.randn(shape, dtype=getattr(torch, dtype), device=device)
-
-
-def applied(torch, name, z):
-    if name == "none":
-        return z
-    if name == "gelu_tanh":
-        return torch.nn.functional.gelu(z, approximate="tanh")
-    return getattr(torch.nn.functional, name)(z)
+drawn = partial(with_gradients, grad=False)
 
 
 def dual(torch, f, *xs):

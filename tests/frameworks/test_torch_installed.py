@@ -202,17 +202,8 @@ def test_transforms_of_functions(torch, device, installed, ours):
 # ---- blocks
 
 
-def precisions(monkeypatch):
-    seen = []
-    real = pyclmm.api.gemm
-    monkeypatch.setattr(
-        pyclmm.api, "gemm", lambda *x, **ways: seen.append(ways["precision"]) or real(*x, **ways)
-    )
-    return seen
-
-
 def test_blocks_nest_and_the_inner_one_counts(torch, device, installed, ours, faster, monkeypatch):
-    seen = precisions(monkeypatch)
+    seen = noted(monkeypatch, pyclmm.api, "gemm")
     x = torch.ones(3, 3, device=device)
     with installed("high"):
         x @ x
@@ -225,7 +216,7 @@ def test_blocks_nest_and_the_inner_one_counts(torch, device, installed, ours, fa
     x @ x
     with pyclmm.default_precision("high"), installed():
         x @ x
-    assert seen == ["high", "medium", "medium", "high", "high"]
+    assert [each.keywords["precision"] for each in seen] == ["high", "medium", "medium", "high", "high"]
 
 
 def test_an_exception_brings_pytorchs_kernels_back(torch, device, installed, ours):

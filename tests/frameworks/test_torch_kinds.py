@@ -139,9 +139,8 @@ def test_within_transforms_of_functions(torch, door, device):
         lambda y: linalg.einsum("ij,jk", y, x),
         lambda y: pyclmm.matmul_many([(y, x)])[0],
     ):
-        with pytest.raises(
-            pyclmm.DTypeError, match=r"is a tensor (of torch\.func .*use pyclmm\.torch|without m)"
-        ):
+        words = r"is a tensor (of torch\.func .*use pyclmm\.torch|without m)"
+        with pytest.raises(pyclmm.DTypeError, match=words):
             torch.func.functionalize(call)(x)
     assert torch.equal(torch.func.functionalize(door.matmul)(x, x), x)
 

@@ -8,11 +8,6 @@ DTYPES = ("float32", "float64", "bfloat16", "float16", "complex64", "int32")
 TOLERANCE = {"bfloat16": 5e-2, "float16": 1e-2}
 
 
-@pytest.fixture(autouse=True)
-def seeded(torch):
-    torch.manual_seed(7)
-
-
 class TorchLists:
     """A list of odd shapes and drawn layouts: the tensors of a call, and what a loop gives."""
 
@@ -72,13 +67,9 @@ def test_drawn_lists_are_as_a_loop(torch, device, dtype):
 
 def test_stacks_vectors_and_no_elements(torch, device):
     shapes = [
-        ((5,), (5,)),
-        ((5,), (5, 3)),
-        ((3, 1, 4, 5), (2, 5, 6)),
-        ((0, 4), (4, 3)),
-        ((3, 0), (0, 2)),
+        ((5,), (5,)), ((5,), (5, 3)), ((3, 1, 4, 5), (2, 5, 6)), ((0, 4), (4, 3)), ((3, 0), (0, 2)),
         ((4, 5), (5,)),
-    ]
+    ]  # fmt: skip
     pairs = [tuple(torch.randn(shape, device=device) for shape in both) for both in shapes]
     for _ in range(2):
         for (a, b), got in zip(pairs, pyclmm.matmul_many(pairs), strict=True):

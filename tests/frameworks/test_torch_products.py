@@ -10,42 +10,18 @@ import pyclmm
 from pyclmm import TileConfig
 from pyclmm.cuda.arrays import CudaArray
 from pyclmm.execution.kinds import kind_of
+from tests.support.faults import noted
 from tests.support.processes import python
+from tests.support.tensors import applied, drawn, same_with_gradients
 
 # PyTorch's first product by cuBLAS in a thread of its own for backward says so on CUDA.
 pytestmark = pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")
 
 SHAPES = [
-    ((3, 4), (4, 5)),
-    ((4,), (4, 5)),
-    ((3, 4), (4,)),
-    ((4,), (4,)),
-    ((2, 3, 4), (4, 5)),
-    ((2, 3, 4), (4,)),
-    ((4,), (2, 4, 5)),
-    ((2, 1, 3, 4), (3, 4, 5)),
-    ((3, 4), (2, 4, 5)),
-    ((0, 4), (4, 5)),
-    ((3, 0), (0, 5)),
-]
+    ((3, 4), (4, 5)), ((4,), (4, 5)), ((3, 4), (4,)), ((4,), (4,)), ((2, 3, 4), (4, 5)), ((2, 3, 4), (4,)),
+    ((4,), (2, 4, 5)), ((2, 1, 3, 4), (3, 4, 5)), ((3, 4), (2, 4, 5)), ((0, 4), (4, 5)), ((3, 0), (0, 5)),
+]  # fmt: skip
 ACTIVATIONS = ("relu", "leaky_relu", "gelu", "gelu_tanh", "sigmoid", "tanh", "silu")
-
-
-def applied(torch, name, z):
-    functional = torch.nn.functional
-    if name == "gelu_tanh":
-        return functional.gelu(z, approximate="tanh")
-    return getattr(functional, name)(z) if name != "sigmoid" else torch.sigmoid(z)
-
-
-def drawn(torch, device, *shape, dtype="float64", grad=True):
-    x = torch.randn(shape, dtype=getattr(torch, dtype), device=device)
-    return x.requires_grad_(grad)
-
-
-@pytest.fixture(autouse=True)
-def seeded(torch):
-    torch.manual_seed(7)
 
 
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
@@ -75,13 +51,7 @@ def checked(torch, function, *tensors):
 def test_matmul_is_torchs(torch, door, device, dtype, shapes):
     a, b = (drawn(torch, device, *shape, dtype=dtype) for shape in shapes)
     got, want = door.matmul(a, b), torch.matmul(a, b)
-    torch.testing.assert_close(got, want)
-    weights = torch.randn_like(want)
-    for ours, theirs in zip(
-        torch.autograd.grad(got, (a, b), weights), torch.autograd.grad(want, (a, b), weights), strict=True
-    ):
-        torch.testing.assert_close(ours, theirs)
-        assert ours.shape == theirs.shape
+    same_with_gradients(torch, got, want, (a, b))
 
 
 @pytest.mark.slow
@@ -122,27 +92,17 @@ def test_vectors_equal_their_transposes(torch, door, device, trans):
 @pytest.mark.parametrize(
     ("a", "b", "bias"),
     [
-        ((3, 4), (4, 5), (5,)),
-        ((3, 4), (4, 5), (1, 5)),
-        ((3, 4), (4, 5), (3, 1)),
-        ((2, 3, 4), (4, 5), (5,)),
-        ((2, 3, 4), (4, 5), (3, 1)),
-        ((2, 3, 4), (2, 4, 5), (5,)),
-        ((3, 4), (4,), (3,)),
-        ((4,), (4, 5), (5,)),
+        ((3, 4), (4, 5), (5,)), ((3, 4), (4, 5), (1, 5)), ((3, 4), (4, 5), (3, 1)), ((2, 3, 4), (4, 5), (5,)),
+        ((2, 3, 4), (4, 5), (3, 1)), ((2, 3, 4), (2, 4, 5), (5,)), ((3, 4), (4,), (3,)), ((4,), (4, 5), (5,)),
         ((2, 3, 4), (4,), (3,)),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_the_gradient_of_a_bias_is_the_sum_over_what_it_was_added_to(torch, door, device, a, b, bias):
     a, b, bias = (drawn(torch, device, *shape) for shape in (a, b, bias))
     got = door.gemm(a, b, bias=bias)
     want = torch.matmul(a, b) + (bias.squeeze(-1) if b.ndim == 1 else bias)
-    torch.testing.assert_close(got, want)
-    weights = torch.randn_like(want)
-    torch.testing.assert_close(
-        torch.autograd.grad(got, (a, b, bias), weights), torch.autograd.grad(want, (a, b, bias), weights)
-    )
+    same_with_gradients(torch, got, want, (a, b, bias))
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -175,13 +135,9 @@ def test_what_needs_no_gradient_is_not_saved(torch, door, device, other):
 
 
 def test_a_stack_by_one_matrix_is_one_product_and_so_are_its_gradients(torch, door, device, monkeypatch):
-    seen = []
-    real = pyclmm.api.gemm
-    monkeypatch.setattr(
-        pyclmm.api, "gemm", lambda a, *x, **ways: seen.append(tuple(a.shape)) or real(a, *x, **ways)
-    )
+    seen = noted(monkeypatch, pyclmm.api, "gemm")
     door.matmul(drawn(torch, device, 2, 3, 4), drawn(torch, device, 4, 5)).sum().backward()
-    assert seen == [(6, 4), (6, 5), (4, 6)]
+    assert [tuple(a.shape) for a, *_ in seen] == [(6, 4), (6, 5), (4, 6)]
 
 
 def test_what_was_repeated_is_summed_by_the_operator_itself(torch, door, device):
@@ -200,28 +156,15 @@ def test_a_parameters_gradient_lies_as_the_parameter_does(torch, door, device):
     assert got.is_contiguous()
 
 
-def precisions(monkeypatch, *names):
-    """The precisions of the products that are computed, with what else *names* names."""
-    seen = []
-    real = pyclmm.api.gemm
-
-    def gemm(*x, **ways):
-        found = (ways["precision"], *(ways[name] for name in names))
-        seen.append(found if names else found[0])
-        return real(*x, **ways)
-
-    monkeypatch.setattr(pyclmm.api, "gemm", gemm)
-    return seen
-
-
 def test_the_backward_has_the_precision_of_the_forward(torch, door, device, monkeypatch):
-    seen = precisions(monkeypatch, "reproducible")
+    seen = noted(monkeypatch, pyclmm.api, "gemm")
     a, b = (drawn(torch, device, 3, 3, dtype="float32") for _ in range(2))
     with pyclmm.default_precision("high"):
         y = door.matmul(a, b)
     y.sum().backward()
     door.matmul(a, b, reproducible=True).sum().backward()
-    assert seen == [*[("high", False)] * 3, *[("highest", True)] * 3]
+    asked = [(x.keywords["precision"], x.keywords["reproducible"]) for x in seen]
+    assert asked == [*[("high", False)] * 3, *[("highest", True)] * 3]
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of opcheck, which reads .grad
@@ -255,13 +198,13 @@ def test_compile_keeps_the_products_in_one_graph(torch, door, device, traced, ba
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_compiled_function_follows_the_default_precision(torch, door, device, traced, monkeypatch):
-    seen = precisions(monkeypatch)
+    seen = noted(monkeypatch, pyclmm.api, "gemm")
     compiled = torch.compile(door.matmul, fullgraph=True, backend="aot_eager")
     x = drawn(torch, device, 3, 3, dtype="float32")
     with pyclmm.default_precision("high"):
         torch.testing.assert_close(compiled(x, x), x @ x)
     compiled(x, x).sum().backward()
-    assert seen == ["high", *["highest"] * 3]
+    assert [x.keywords["precision"] for x in seen] == ["high", *["highest"] * 3]
 
 
 def test_two_calls_alike_give_gemm_the_same_objects(torch, door, monkeypatch):
@@ -432,7 +375,7 @@ def test_a_place_where_nothing_can_be_launched_is_named(torch):
 
 
 def test_verify_reaches_the_product_and_its_gradient(torch, door, device, monkeypatch):
-    seen = precisions(monkeypatch, "verify")
+    seen = noted(monkeypatch, pyclmm.api, "gemm")
     a, b = drawn(torch, device, 3, 4), drawn(torch, device, 4, 5)
     a.requires_grad_(True)
     b.requires_grad_(True)
@@ -440,7 +383,7 @@ def test_verify_reaches_the_product_and_its_gradient(torch, door, device, monkey
     with pyclmm.verified("repair"):
         door.matmul(a, b).sum().backward()
     door.matmul(a, b).sum().backward()
-    assert [x[1] for x in seen] == [True] * 3 + ["repair"] * 3 + [False] * 3
+    assert [x.keywords["verify"] for x in seen] == [True] * 3 + ["repair"] * 3 + [False] * 3
 
 
 def test_a_call_sees_what_its_tensors_have_become(torch, device):

@@ -5,6 +5,8 @@ from itertools import accumulate
 import pytest
 
 import pyclmm
+from tests.support.faults import noted
+from tests.support.tensors import drawn, same_with_gradients
 
 # PyTorch's first product by cuBLAS in a thread of its own for backward says so on CUDA.
 pytestmark = pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")
@@ -22,15 +24,6 @@ def loop(torch, a, b, sizes):
     return torch.cat([*(a[r] @ b[g] for g, r in enumerate(rows)), rest])
 
 
-def drawn(torch, device, *shape, dtype="float64"):
-    return torch.randn(shape, dtype=getattr(torch, dtype), device=device).requires_grad_()
-
-
-@pytest.fixture(autouse=True)
-def seeded(torch):
-    torch.manual_seed(7)
-
-
 def operands(torch, device, divides, dtype="float64"):
     shapes = ((12, 5), (4, 5, 7)) if divides == "rows" else ((5, 12), (12, 7))
     a, b = (drawn(torch, device, *shape, dtype=dtype) for shape in shapes)
@@ -42,12 +35,7 @@ def operands(torch, device, divides, dtype="float64"):
 def test_values_and_gradients_are_those_of_a_loop(torch, door, device, divides, dtype):
     a, b, sizes = operands(torch, device, divides, dtype)
     got, want = door.ragged_matmul(a, b, sizes), loop(torch, a, b, SIZES)
-    torch.testing.assert_close(got, want)
-    weights = torch.randn_like(want)
-    for ours, theirs in zip(
-        torch.autograd.grad(got, (a, b), weights), torch.autograd.grad(want, (a, b), weights), strict=True
-    ):
-        torch.testing.assert_close(ours, theirs)
+    same_with_gradients(torch, got, want, (a, b))
 
 
 @pytest.mark.parametrize("divides", ["rows", "K"])
@@ -95,13 +83,10 @@ def test_sizes_elsewhere_are_refused(torch, door, device):
 
 @pytest.mark.parametrize("divides", ["rows", "K"])
 def test_verify_reaches_the_product_and_its_gradients(torch, door, device, divides, monkeypatch):
-    seen, real = [], pyclmm.many.ragged_matmul
-    monkeypatch.setattr(
-        pyclmm.many, "ragged_matmul", lambda *x, **ways: seen.append(ways["verify"]) or real(*x, **ways)
-    )
+    seen = noted(monkeypatch, pyclmm.many, "ragged_matmul")
     a, b, sizes = operands(torch, device, divides)
     door.ragged_matmul(a, b, sizes, verify=True).sum().backward()
     with pyclmm.verified("repair"):
         door.ragged_matmul(a, b, sizes).sum().backward()
     door.ragged_matmul(a, b, sizes).sum().backward()
-    assert seen == [True] * 3 + ["repair"] * 3 + [False] * 3
+    assert [x.keywords["verify"] for x in seen] == [True] * 3 + ["repair"] * 3 + [False] * 3

@@ -2,18 +2,9 @@
 
 import pytest
 
+from tests.support.tensors import applied, same_with_gradients
+
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
-
-
-@pytest.fixture(autouse=True)
-def seeded(torch):
-    torch.manual_seed(7)
-
-
-def applied(torch, name, z):
-    if name == "gelu_tanh":
-        return torch.nn.functional.gelu(z, approximate="tanh")
-    return getattr(torch.nn.functional, name)(z)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -37,12 +28,7 @@ def test_activations(torch, door, device, mapped, activation):
 
         in_dims = tuple(0 if name in mapped else None for name in names)
         got, want = (torch.func.vmap(each, in_dims)(*xs) for each in (ours, theirs))
-        torch.testing.assert_close(got, want)
-        weights = torch.randn_like(want)
-        asked = xs[names.index(wanted)]
-        torch.testing.assert_close(
-            torch.autograd.grad(got, asked, weights), torch.autograd.grad(want, asked, weights)
-        )
+        same_with_gradients(torch, got, want, xs[names.index(wanted)])
 
 
 def test_an_ensemble_of_models(torch, door, device):

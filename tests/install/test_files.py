@@ -2,7 +2,6 @@
 
 import configparser
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 import pyclmm
 from tests.support.pages import blocks
+from tests.support.processes import python
 
 from . import clean, dockerfile, newcomer
 
@@ -125,7 +125,7 @@ PAGE = "# t\n\n[a](docs/a.md#b), [`docs/c.md`](docs/c.md), ![p](x.png), [w](http
 )
 def test_links_of_the_index_page(source, expected):
     code = f"import setup; print(setup.for_an_index({PAGE!r}, {source!r}), end='')"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = python("-c", code, cwd=ROOT, check=True)
     assert done.stdout.startswith("# t\n\n")
     assert done.stdout.endswith(expected)
 

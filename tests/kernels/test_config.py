@@ -17,18 +17,16 @@ from tests.support.made_up import DEVICE
 @pytest.mark.parametrize("field", ["bm", "bn", "bk", "sgm", "sgn", "tm", "tn", "vec", "stages"])
 @pytest.mark.parametrize("value", [-1, 0, 1.5, "8", None, True])
 def test_sizes_are_integers_of_1_or_more(field, value):
-    with pytest.raises(
-        ArgumentError, match=f"TileConfig.{field} must be an integer of 1 or more, not {value!r}"
-    ):
+    words = f"TileConfig.{field} must be an integer of 1 or more, not {value!r}"
+    with pytest.raises(ArgumentError, match=words):
         TileConfig(**{field: value})
 
 
 @pytest.mark.parametrize("value", [-1, 1.5, False])
 def test_the_number_of_ranges_may_be_0(value):
     assert TileConfig(split_k=0).split_k == 0
-    with pytest.raises(
-        ArgumentError, match=f"TileConfig.split_k must be an integer of 0 or more, not {value!r}"
-    ):
+    words = f"TileConfig.split_k must be an integer of 0 or more, not {value!r}"
+    with pytest.raises(ArgumentError, match=words):
         TileConfig(split_k=value)
 
 
@@ -37,9 +35,8 @@ def test_options_are_integers_too():
     assert TileConfig().option("held", 3) == 3
     assert TileConfig().option("held") == 0
     for value in (-1, True, "words"):
-        with pytest.raises(
-            ArgumentError, match=r"TileConfig\.options\['held'\] must be an integer of 0 or more"
-        ):
+        words = r"TileConfig\.options\['held'\] must be an integer of 0 or more"
+        with pytest.raises(ArgumentError, match=words):
             TileConfig(options=(("held", value),))
 
 
@@ -90,9 +87,8 @@ def test_a_kernel_that_leaves_the_product_to_no_other_takes_no_such_field():
 
 @pytest.mark.parametrize("given", [3, "held", {3: 1}, [("held",)], None])
 def test_options_that_are_no_mapping_are_refused(given):
-    with pytest.raises(
-        ArgumentError, match=r"TileConfig\.options is .*; pass a mapping of names to integers"
-    ):
+    words = r"TileConfig\.options is .*; pass a mapping of names to integers"
+    with pytest.raises(ArgumentError, match=words):
         TileConfig(options=given)
 
 

@@ -147,16 +147,9 @@ def test_the_sign_of_zero_is_ieees_after_the_sum(subject):
     m, n, k = subject.shape(6, 5, 7)
     a, b, plus = -np.zeros((m, k), "f4"), np.ones((k, n), "f4"), np.float32(0)
     for alpha, beta, c, bias in (
-        (-2, 0, None, None),
-        (1, 1, -0.0, None),
-        (-1, 1, -0.0, None),
-        (-1, 1, 0.0, None),
-        (-1, -1, 0.0, None),
-        (1, 0, None, -0.0),
-        (-1, 0, None, -0.0),
-        (-1, -3, 0.0, -0.0),
-        (0, 1, -0.0, None),
-    ):
+        (-2, 0, None, None), (1, 1, -0.0, None), (-1, 1, -0.0, None), (-1, 1, 0.0, None), (-1, -1, 0.0, None),
+        (1, 0, None, -0.0), (-1, 0, None, -0.0), (-1, -3, 0.0, -0.0), (0, 1, -0.0, None),
+    ):  # fmt: skip
         want = alpha * plus
         want = want if c is None else want + np.float32(beta) * np.float32(c)
         want = want if bias is None else want + np.float32(bias)
@@ -233,15 +226,9 @@ def test_conjugate_transposes(subject, trans, rng):
 
 
 STACKS = [
-    ((4,), (4,)),
-    ((), (5,)),
-    ((5,), ()),
-    ((3, 1), (1, 2)),
-    ((2, 1, 3), (4, 3)),
-    ((1,), (1,)),
-    ((0,), (1,)),
+    ((4,), (4,)), ((), (5,)), ((5,), ()), ((3, 1), (1, 2)), ((2, 1, 3), (4, 3)), ((1,), (1,)), ((0,), (1,)),
     ((2, 0), (2, 1)),
-]
+]  # fmt: skip
 
 
 @two_configs
@@ -274,30 +261,17 @@ def test_every_dtype(subject, name, rng):
 
 
 MIXED = [
-    ("int8", "int32", None, None),
-    ("uint8", "int16", None, None),
-    ("uint64", "uint8", None, None),
-    ("int64", "uint64", None, None),
-    ("bool", "int8", None, None),
-    ("bool", "float32", None, None),
-    ("int8", "float16", None, None),
-    ("float16", "float32", None, None),
-    ("float32", "float64", None, None),
-    ("float32", "complex64", None, None),
-    ("complex64", "float64", None, None),
-    ("complex128", "int32", None, None),
-    ("int8", "int8", "int32", None),
-    ("bfloat16", "bfloat16", "bfloat16", None),
-    ("float16", "float16", "float32", "float32"),
-    ("float32", "float32", None, "float16"),
-    ("float32", "float32", None, "bfloat16"),
-    ("float32", "float32", None, "float64"),
-    ("float64", "float64", None, "float32"),
-    ("complex64", "complex64", None, "complex128"),
-    ("complex128", "complex128", None, "complex64"),
-    ("int16", "int16", None, "int8"),
-    ("int16", "int16", None, "float32"),
-]
+    ("int8", "int32", None, None), ("uint8", "int16", None, None), ("uint64", "uint8", None, None),
+    ("int64", "uint64", None, None), ("bool", "int8", None, None), ("bool", "float32", None, None),
+    ("int8", "float16", None, None), ("float16", "float32", None, None), ("float32", "float64", None, None),
+    ("float32", "complex64", None, None), ("complex64", "float64", None, None),
+    ("complex128", "int32", None, None), ("int8", "int8", "int32", None),
+    ("bfloat16", "bfloat16", "bfloat16", None), ("float16", "float16", "float32", "float32"),
+    ("float32", "float32", None, "float16"), ("float32", "float32", None, "bfloat16"),
+    ("float32", "float32", None, "float64"), ("float64", "float64", None, "float32"),
+    ("complex64", "complex64", None, "complex128"), ("complex128", "complex128", None, "complex64"),
+    ("int16", "int16", None, "int8"), ("int16", "int16", None, "float32"),
+]  # fmt: skip
 
 
 @rotated(["left", "right", "dtype", "out"], MIXED)

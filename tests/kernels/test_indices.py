@@ -34,13 +34,8 @@ SHAPES = {"tiled": (3, 3), "thin": (1, 1 << 20), "register": (64, 64)}
 @pytest.mark.parametrize("k", [MAX_DIMENSION, MAX_DIMENSION - 1])
 def test_indices_along_k_fit_32_bits(family, along_k, k):
     m, n = SHAPES[family]
-    problem = GemmProblem(
-        *(m, n, k, "float32", "float32", "float32", "float32"),
-        lda=k,
-        ldb=k if along_k else n,
-        ldo=n,
-        trans_b=along_k,
-    )
+    rows = {"lda": k, "ldb": k if along_k else n, "ldo": n}
+    problem = GemmProblem(m, n, k, *["float32"] * 4, trans_b=along_k, **rows)
     for config in kernel_named(family).configs(problem, DEVICE):
         whole = config if family == "tiled" else replace(config, split_k=1)
         for launch in kernel_named(family).launches(problem, whole, DEVICE).launches:

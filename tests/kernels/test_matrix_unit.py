@@ -25,14 +25,9 @@ HAVING = {
     "amx": replace(EPYC_POCL, target=_512, amx=AmxSupport(("int8", "bfloat16"))),
 }
 LACKING = {
-    "mma": replace(H200, compute_capability=(7, 5)),
-    "mma_double": HAVING["mma"],
-    "wgmma": HAVING["mma"],
-    "mfma": HAVING["wmma"],
-    "wmma": MI250,
-    "dpas": replace(ARC, extensions=frozenset()),
-    "amx": EPYC_POCL,
-}
+    "mma": replace(H200, compute_capability=(7, 5)), "mma_double": HAVING["mma"], "wgmma": HAVING["mma"],
+    "mfma": HAVING["wmma"], "wmma": MI250, "dpas": replace(ARC, extensions=frozenset()), "amx": EPYC_POCL,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("unit", MATRIX_UNITS.values(), ids=lambda unit: unit.name)

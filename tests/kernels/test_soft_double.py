@@ -1,7 +1,5 @@
 """float64 on devices without cl_khr_fp64: by integers (cl/include/soft_double.h), and by residues."""
 
-import subprocess
-
 import numpy as np
 import pyopencl.array as cla
 import pytest
@@ -15,7 +13,7 @@ from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.program import build_options
 from pyclmm.plan import programs_of
 from tests.simulators.interleaved import CLANG
-from tests.support.processes import nothing_compiled
+from tests.support.processes import ended, nothing_compiled
 from tests.support.selection import slow
 
 WILD = np.array([
@@ -137,9 +135,8 @@ def test_other_dtypes_on_the_host_and_on_the_device(without, rng, queue):
     assert error_ratio(pyclmm.matmul(a, b), a.astype(np.float64), b) < limit(7)
     assert pyclmm.matmul(a, b, dtype=np.float32, casting="same_kind").dtype == np.float32
     x, y = (cla.to_device(queue, z) for z in (a, b))
-    with pytest.raises(
-        UnsupportedError, match="a must be converted from float32 to float64, but float64 needs"
-    ):
+    words = "a must be converted from float32 to float64, but float64 needs"
+    with pytest.raises(UnsupportedError, match=words):
         pyclmm.matmul(x, y)
     z = cla.to_device(queue, np.asfortranarray(rng.standard_normal((6, 14)))[:, ::2].copy())
     assert error_ratio(pyclmm.matmul(z, y).get(), z.get(), b) < limit(7)
@@ -156,9 +153,7 @@ def test_no_program_has_a_double(without, dtype, kernel):
     for program in own:
         flags = ["-x", "cl", "-target", "spir64", "-fsyntax-only", "-Xclang", "-finclude-default-header"]
         flags += ["-Xclang", "-cl-ext=-cl_khr_fp64", "-Wno-everything", *build_options(program), "-"]
-        done = subprocess.run(
-            [CLANG, *flags], input=expanded(program.source), text=True, capture_output=True, check=False
-        )
+        done = ended(CLANG, *flags, input=expanded(program.source))
         assert done.returncode == 0, done.stderr[-2000:]
 
 

@@ -57,26 +57,17 @@ def test_register_loads_what_its_tile_says(queue, layout):
 
 
 @pytest.mark.skipif(not DEVICE.is_cpu, reason="packed is for CPU devices")
-def test_packed_loads_what_its_register_tile_says(queue):
-    kernel = kernel_named("packed")
-    first = kernel.configs(product(512, 512, 512), DEVICE)[0]
-    config = replace(first, split_k=1, options=(("pack_a", 0), ("pack_b", 0)))
-    problem = product(4 * config.tm, 3 * config.tn, 32)
-    assert kernel.violations(problem, config, DEVICE) == []
-    found = counted(queue, DEVICE, problem, kernel.launches(problem, config, DEVICE))
-    assert found == loads(kernel, problem, config), config
-
-
-@pytest.mark.skipif(not DEVICE.is_cpu, reason="packed is for CPU devices")
-def test_the_last_columns_of_packed_take_one_vector(queue):
+@pytest.mark.parametrize("last", [0, 3], ids=["whole tiles", "three last columns"])
+def test_packed_loads_what_its_register_tile_says_and_one_vector_for_the_last_columns(queue, last):
     kernel = kernel_named("packed")
     first = kernel.configs(product(512, 512, 512), DEVICE)[0]
     config = replace(first, split_k=1, bk=32, options=(("pack_a", 0), ("pack_b", 0)))
     assert config.tn > config.vec
-    problem = product(4 * config.tm, 2 * config.tn + 3, 32)
+    problem = product(4 * config.tm, 2 * config.tn + (last or config.tn), 32)
     assert kernel.violations(problem, config, DEVICE) == []
     found = counted(queue, DEVICE, problem, kernel.launches(problem, config, DEVICE))
-    assert found == (3 * problem.m * problem.k, 4 * (2 * config.tn + config.vec) * problem.k)
+    with_one_vector = (3 * problem.m * problem.k, 4 * (2 * config.tn + config.vec) * problem.k)
+    assert found == (with_one_vector if last else loads(kernel, problem, config)), config
 
 
 def test_the_matrix_units_of_the_road_have_devices_here():

@@ -110,19 +110,11 @@ def test_a_sublist_may_be_an_array_of_integers():
 @pytest.mark.parametrize(
     ("sublists", "kind"),
     [
-        ([[None, 1]], TypeError),
-        ([[0.0, 1]], TypeError),
-        ([["i", 1]], TypeError),
-        ([[True, 0]], TypeError),
-        ([[0, 1], [None]], TypeError),
-        ([None], TypeError),
-        ([0], TypeError),
-        ([[0, 52]], ValueError),
-        ([[-1, 0]], ValueError),
-        ([[..., ...]], ValueError),
-        ([[0, 1], [2]], ValueError),
+        ([[None, 1]], TypeError), ([[0.0, 1]], TypeError), ([["i", 1]], TypeError), ([[True, 0]], TypeError),
+        ([[0, 1], [None]], TypeError), ([None], TypeError), ([0], TypeError), ([[0, 52]], ValueError),
+        ([[-1, 0]], ValueError), ([[..., ...]], ValueError), ([[0, 1], [2]], ValueError),
     ],
-)
+)  # fmt: skip
 def test_sublists_that_numpy_refuses_are_refused(sublists, kind):
     a = np.ones((2, 3), np.float32)
     with pytest.raises(kind):
@@ -135,23 +127,12 @@ def test_sublists_that_numpy_refuses_are_refused(sublists, kind):
 @pytest.mark.parametrize(
     ("subscripts", "shapes"),
     [
-        ("ij,jk->ii", ((2, 3), (3, 2))),
-        ("ij,jk->x", ((2, 3), (3, 2))),
-        ("ij,jk", ((2, 3), (2, 2))),
-        ("ij,jk", ((2, 3),)),
-        ("ij", ((2, 3), (2, 3))),
-        ("i", ((2, 3),)),
-        ("ijk", ((2, 3),)),
-        ("ii", ((2, 3),)),
-        ("i..j", ((2, 3),)),
-        ("i$", ((2, 3),)),
-        ("...i->i", ((2, 3),)),
-        ("......", ((2, 3),)),
-        ("ij->->", ((2, 3),)),
-        ("i,i", ()),
-        ("ij->...i...", ((2, 3),)),
+        ("ij,jk->ii", ((2, 3), (3, 2))), ("ij,jk->x", ((2, 3), (3, 2))), ("ij,jk", ((2, 3), (2, 2))),
+        ("ij,jk", ((2, 3),)), ("ij", ((2, 3), (2, 3))), ("i", ((2, 3),)), ("ijk", ((2, 3),)),
+        ("ii", ((2, 3),)), ("i..j", ((2, 3),)), ("i$", ((2, 3),)), ("...i->i", ((2, 3),)),
+        ("......", ((2, 3),)), ("ij->->", ((2, 3),)), ("i,i", ()), ("ij->...i...", ((2, 3),)),
     ],
-)
+)  # fmt: skip
 def test_what_numpy_refuses_is_refused(subscripts, shapes):
     xs = [np.ones(shape, np.float32) for shape in shapes]
     with pytest.raises(ValueError):  # noqa: PT011 - NumPy's messages differ between its versions
@@ -182,9 +163,8 @@ def test_the_dtype_of_out_counts(place, subscripts, dtype, into, queue, rng):
 )
 def test_an_out_that_no_cast_allows_is_named_with_a_dtype_that_would_do(own, into, casting, rng):
     x = rng.integers(0, 9, (3, 3)).astype(own)
-    with pytest.raises(
-        pyclmm.DTypeError, match=f"^out: cannot cast {own} to {into} .*; pass out of dtype {own}$"
-    ):
+    words = f"^out: cannot cast {own} to {into} .*; pass out of dtype {own}$"
+    with pytest.raises(pyclmm.DTypeError, match=words):
         linalg.einsum("ij,jk->ik", x, x, out=np.empty((3, 3), into), casting=casting)
     out = np.empty((3, 3), own)
     linalg.einsum("ij,jk->ik", x, x, out=out, casting=casting)
@@ -278,20 +258,10 @@ def test_a_word_that_is_no_order_is_refused(optimize):
 @pytest.mark.parametrize(
     "path",
     [
-        (),
-        [],
-        [(0, 1)],
-        [(0, 3), (0, 1)],
-        (1, 2),
-        ["einsum_path"],
-        ["einsum_path", 1],
-        [("a", "b")],
-        [np.array([0, 1]), (0, 1)],
-        [(10**5000,)],
-        [(0.0, 1.0), (0, 1)],
-        [([0], 1), (0, 1)],
+        (), [], [(0, 1)], [(0, 3), (0, 1)], (1, 2), ["einsum_path"], ["einsum_path", 1], [("a", "b")],
+        [np.array([0, 1]), (0, 1)], [(10**5000,)], [(0.0, 1.0), (0, 1)], [([0], 1), (0, 1)],
     ],
-)
+)  # fmt: skip
 def test_a_path_that_leaves_operands_is_refused(path):
     with pytest.raises(pyclmm.ArgumentError, match="optimize"):
         linalg.einsum("a,b,c->abc", [1.0, 2], [1.0], [3.0], optimize=path)

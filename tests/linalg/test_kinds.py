@@ -81,13 +81,10 @@ def test_a_dtype_of_the_librarys_own_rule(made_up):
     """bfloat16 stays bfloat16, as in PyTorch; NumPy's rule is float32."""
     a = np.ones((3, 3), bfloat16)
     for call in (
-        lambda x: linalg.dot(x, x),
-        lambda x: linalg.einsum("ij,jk", x, x),
-        lambda x: linalg.einsum("ij->i", x),
-        lambda x: linalg.einsum("ij,ij->ij", x, x),
-        lambda x: linalg.multi_dot([x, x, x]),
-        lambda x: linalg.matrix_power(x, 2),
-    ):
+        lambda x: linalg.dot(x, x), lambda x: linalg.einsum("ij,jk", x, x),
+        lambda x: linalg.einsum("ij->i", x), lambda x: linalg.einsum("ij,ij->ij", x, x),
+        lambda x: linalg.multi_dot([x, x, x]), lambda x: linalg.matrix_power(x, 2),
+    ):  # fmt: skip
         assert call(made_up(a)).dtype == bfloat16
         if call(a).ndim == 2:
             assert call(a).dtype == np.float32

@@ -13,16 +13,8 @@ from pyclmm.opencl.mappings import MAPS
 
 # Sums and products that NumPy computes, products of a kernel, and several steps
 SUBSCRIPTS = (
-    "ij->i",
-    "ij->j",
-    "ij->",
-    "ij->ji",
-    "ii->i",
-    "ij,ij->ij",
-    "ij,i->ij",
-    "ij,jk->ik",
-    "ij,jk,kl->il",
-)
+    "ij->i", "ij->j", "ij->", "ij->ji", "ii->i", "ij,ij->ij", "ij,i->ij", "ij,jk->ik", "ij,jk,kl->il",
+)  # fmt: skip
 N = 9
 
 
@@ -83,11 +75,9 @@ def test_out_of_a_subclass_is_written_and_returned(kind, tmp_path):
     a, x = np.arange(9.0).reshape(3, 3), np.arange(3.0)
 
     def made(*shape):
-        return (
-            np.memmap(tmp_path / "out", "f8", "w+", shape=shape)
-            if kind is np.memmap
-            else np.zeros(shape).view(kind)
-        )
+        if kind is np.memmap:
+            return np.memmap(tmp_path / "out", "f8", "w+", shape=shape)
+        return np.zeros(shape).view(kind)
 
     for shape, call, want in (
         ((3, 3), lambda out: linalg.dot(a, a, out), a @ a),

@@ -57,13 +57,8 @@ def test_two_operands_of_any_shape(name, place, queue, r):
     elif a and b and r.random() < 0.8:
         b[max(-2, -len(b)) if name == "dot" else -1] = a[-1]
     types = r.choice([("f4", "f4"), ("c8", "c8"), ("f4", "c8")])
-    judge(
-        getattr(linalg, name),
-        getattr(np, name),
-        place,
-        queue,
-        *(drawn(r, s, t) for s, t in zip((a, b), types, strict=True)),
-    )
+    given = (drawn(r, s, t) for s, t in zip((a, b), types, strict=True))
+    judge(getattr(linalg, name), getattr(np, name), place, queue, *given)
 
 
 @PLACES
@@ -229,9 +224,8 @@ def test_a_keyword_of_another_function_is_refused(name, keyword):
     """einsum's, vecdot's and those that only pyclmm's own contraction has."""
     x = np.ones((3, 3), np.float32)
     operands = {"einsum": ("ij,jk", x, x), "multi_dot": ([x, x, x],), "matrix_power": (x, 1)}
-    with pytest.raises(
-        pyclmm.DTypeError, match=f"keyword argument '{keyword}'; linalg.{name} takes queue, .*mixed"
-    ):
+    words = f"keyword argument '{keyword}'; linalg.{name} takes queue, .*mixed"
+    with pytest.raises(pyclmm.DTypeError, match=words):
         getattr(linalg, name)(*operands.get(name, (x, x)), **{keyword: None})
 
 
@@ -313,17 +307,11 @@ def test_a_negative_number_of_axes_is_none(place, queue, axes):
 @pytest.mark.parametrize(
     ("axes", "kind"),
     [
-        ("ab", TypeError),
-        ("abc", ValueError),
-        (1.5, TypeError),
-        (None, TypeError),
-        (([0], [0.5]), TypeError),
-        (([0], [True]), TypeError),
-        (([0], [0], [0]), ValueError),
-        (3, IndexError),
+        ("ab", TypeError), ("abc", ValueError), (1.5, TypeError), (None, TypeError),
+        (([0], [0.5]), TypeError), (([0], [True]), TypeError), (([0], [0], [0]), ValueError), (3, IndexError),
         (([5], [0]), IndexError),
     ],
-)
+)  # fmt: skip
 def test_axes_that_tensordot_refuses_are_refused(axes, kind):
     a = np.ones((2, 2), np.float32)
     with pytest.raises(kind):

@@ -6,7 +6,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cla
 
-from pyclmm.opencl.host_memory import HostSpan
+from pyclmm.opencl.host_memory import host_span
 from pyclmm.problem.dtypes import dtype_of
 from tests.support.cases import small_integers
 from tests.support.habits import laid_out
@@ -79,8 +79,8 @@ def on_device(queue, xs, together):
 
 def _memory(x):
     """The bytes from the first to the last element of *x*, and where among them it begins."""
-    span = HostSpan.around(x)
-    return (span.memory.tobytes(), span.start * x.itemsize) if x.size else (b"", 0)
+    memory, start = host_span(x)
+    return (memory.tobytes(), start * x.itemsize) if x.size else (b"", 0)
 
 
 def _buffer(queue, content):

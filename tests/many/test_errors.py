@@ -101,13 +101,11 @@ def test_refused(given, keywords, error, text):
 
 def test_numpy_arrays_beside_arrays(queue):
     x = cla.zeros(queue, (3, 3), np.float32)
-    with pytest.raises(
-        pyclmm.DTypeError, match=r"pairs\[1\]: pyopencl Arrays and NumPy arrays are in one list"
-    ):
+    words = r"pairs\[1\]: pyopencl Arrays and NumPy arrays are in one list"
+    with pytest.raises(pyclmm.DTypeError, match=words):
         pyclmm.matmul_many([(X, X), (x, x)])
-    with pytest.raises(
-        pyclmm.DTypeError, match=r"pairs\[1\]: .*pass all NumPy arrays or all pyopencl Arrays"
-    ):
+    words = r"pairs\[1\]: .*pass all NumPy arrays or all pyopencl Arrays"
+    with pytest.raises(pyclmm.DTypeError, match=words):
         pyclmm.matmul_many([(x, x), (X, x)])
 
 

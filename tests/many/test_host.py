@@ -8,7 +8,6 @@ import pyopencl as cl
 import pytest
 
 import pyclmm
-from pyclmm import plan_cache
 from pyclmm.kernels.listed import _tiles, size_classes
 from pyclmm.many import plan as plans
 from pyclmm.many.plan import ManyMatmul
@@ -137,19 +136,19 @@ def test_a_second_call_does_not_plan_again(rng, planned):
 
 
 def test_the_oldest_plan_is_dropped(rng, planned):
-    for n in (*range(1, plans._KEPT + 2), 2, 1):
+    for n in (*range(1, plans._plans._most + 2), 2, 1):
         pyclmm.matmul_many(pairs_of(rng, [(1, n, 2)]))
-    assert len(planned) == plans._KEPT + 2, "that of 1 x 1 is made again, that of 1 x 2 is kept"
+    assert len(planned) == plans._plans._most + 2, "that of 1 x 1 is made again, that of 1 x 2 is kept"
 
 
 @pytest.mark.parametrize("drop", [pyclmm.release, lambda: queues.forget(None)], ids=["release", "loss"])
 def test_plans_are_dropped_between_the_searches_of_other_threads(rng, monkeypatch, planned, drop):
     class Watched(OrderedDict):
-        def clear(self):
-            assert plan_cache._lock._is_owned()  # type: ignore[attr-defined]
-            super().clear()
+        def pop(self, *key):
+            assert plans._plans._lock._is_owned()  # type: ignore[attr-defined]
+            super().pop(*key)
 
-    monkeypatch.setattr(plans, "_plans", Watched())
+    monkeypatch.setattr(plans._plans, "_values", Watched())
     for _ in range(2):
         pyclmm.matmul_many(pairs_of(rng, [(3, 4, 5)]))
         drop()
@@ -207,12 +206,8 @@ def test_operands_are_read_after_what_is_waited_for(queue, rng):
 def test_what_is_like_an_array(rng):
     a, b = pairs_of(rng, [(3, 4, 5)], "float64")[0]
     want = a @ b
-    check(
-        pyclmm.matmul_many(
-            [(a.tolist(), b), (a, memoryview(b)), (a.view(type("Sub", (np.ndarray,), {})), b)]
-        ),
-        [want] * 3,
-    )
+    pairs = [(a.tolist(), b), (a, memoryview(b)), (a.view(type("Sub", (np.ndarray,), {})), b)]
+    check(pyclmm.matmul_many(pairs), [want] * 3)
 
 
 def test_tensors_give_tensors(rng):
@@ -255,8 +250,7 @@ def test_a_plan_keeps_the_precision_and_the_bits_that_it_was_made_with(rng):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "turned"),
-    [([(4, 7, 33)], ""), ([(4, 7, 33)], "a"), ([(8, 16, 16), (16, 24, 32)], "a")],
+    ("sizes", "turned"), [([(4, 7, 33)], ""), ([(4, 7, 33)], "a"), ([(8, 16, 16), (16, 24, 32)], "a")]
 )
 def test_reproducible_lists_have_kernels_of_whole_vectors(own_caches, rng, sizes, turned):
     """Their programs are of lists without an odd length, which the self-check had none of."""

@@ -17,12 +17,7 @@ from tests.support.guarded import before_a_guard
 from tests.support.plans import kept_plans
 
 ROWS, K, N = 50, 33, 21
-SIZES = {
-    "all": [10, 0, 25, 15],
-    "some": [10, 0, 25, 7],
-    "one": [0, 0, 50, 0],
-    "none": [0, 0, 0, 0],
-}
+SIZES = {"all": [10, 0, 25, 15], "some": [10, 0, 25, 7], "one": [0, 0, 50, 0], "none": [0, 0, 0, 0]}
 DTYPES = ("float16", "float32", "float64", "complex64", "int8", "int32", "uint64")
 
 

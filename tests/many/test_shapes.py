@@ -16,13 +16,9 @@ from tests.support.cases import small_integers
 from tests.support.faults import noted
 
 SHAPES = [
-    ((3, 5), (5, 4)),
-    ((6, 2), (2, 7)),
-    ((5,), (5, 3)),
-    ((2, 1, 3, 4), (3, 4, 2)),
-    ((3, 0), (0, 2)),
+    ((3, 5), (5, 4)), ((6, 2), (2, 7)), ((5,), (5, 3)), ((2, 1, 3, 4), (3, 4, 2)), ((3, 0), (0, 2)),
     ((0, 3), (3, 2)),
-]
+]  # fmt: skip
 X = ((3, 3), (3, 3))
 HUGE = "pairs[1]: a has shape (1099511627776, 1099511627776)"
 
@@ -122,10 +118,7 @@ def test_a_call_with_other_arrays_is_refused(rng, queue):
     (a, b), second = pairs
     on_device = [tuple(cla.to_device(queue, x) for x in pair) for pair in pairs]
     for given, text in (
-        (
-            [second, second],
-            "pairs[0]: a is (6, 2) float32, strides (8, 4), alignment 16, the plan",
-        ),
+        ([second, second], "pairs[0]: a is (6, 2) float32, strides (8, 4), alignment 16, the plan"),
         ([(a.astype("f8"), b), second], "pairs[0]: a is (3, 5) float64"),
         ([(a, b)], "pairs has 1 entry, the plan is for 2"),
         ([on_device[0], on_device[0]], "pairs[1]: a is (3, 5) float32"),

@@ -38,15 +38,10 @@ def test_everything_that_decides_a_binary_is_in_its_name(monkeypatch):
         return binaries.place(device, digest, detour).name
 
     names = [
-        name(),
-        name(digest="another"),
-        name(detour=1),
-        name(replace(INTEL, name="another")),
-        name(replace(INTEL, platform="another")),
-        name(replace(INTEL, platform_version="another")),
-        name(replace(INTEL, driver_version="another")),
-        name(replace(INTEL, opencl_version=(9, 9))),
-    ]
+        name(), name(digest="another"), name(detour=1), name(replace(INTEL, name="another")),
+        name(replace(INTEL, platform="another")), name(replace(INTEL, platform_version="another")),
+        name(replace(INTEL, driver_version="another")), name(replace(INTEL, opencl_version=(9, 9))),
+    ]  # fmt: skip
     for module, attribute, value in (
         (binaries, "__version__", "99.0"),
         (binaries, "_SCHEMA", 99),

@@ -46,12 +46,9 @@ def folder(own_caches):
 
 def marking(*args, **kwargs):
     return subprocess.Popen(
-        [sys.executable, "-c", MARKING, *args],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        [sys.executable, "-c", MARKING, *args], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
+    )  # fmt: skip
 
 
 def marked(how, *digests):
@@ -186,29 +183,36 @@ def unproven(monkeypatch):
     monkeypatch.setenv("PYCLMM_SELFCHECK", "off")
 
 
-def test_a_program_is_in_doubt_until_its_first_run_has_ended(unproven, own_queue, folder):
-    a = np.ones((37, 41), np.float32)
-    plan = pyclmm.Matmul(a, a.T, kernel="naive", queue=own_queue)
-    assert len(marks(folder)) == 1
-    plan(a, a.T)
+A = np.ones((37, 41), np.float32)
+
+
+@pytest.fixture
+def on_device(own_queue):
+    return cla.to_device(own_queue, A)
+
+
+@pytest.mark.parametrize("self_check", ["on", "off"])
+def test_a_program_is_in_doubt_until_its_first_run_has_ended(monkeypatch, own_queue, folder, self_check):
+    """Which that of a self-check may be."""
+    monkeypatch.setenv("PYCLMM_SELFCHECK", self_check)
+    plan = pyclmm.Matmul(A, A.T, kernel="naive", queue=own_queue)
+    assert len(marks(folder)) == (self_check == "off")
+    plan(A, A.T)
     assert not marks(folder)
 
 
-def test_a_run_on_arrays_has_ended_when_a_later_call_sees_it(unproven, own_queue, folder):
-    a = cla.to_device(own_queue, np.ones((37, 41), np.float32))
-    plan = pyclmm.Matmul(a, a.T, kernel="naive")
-    plan(a, a.T)
+def test_a_run_on_arrays_has_ended_when_a_later_call_sees_it(unproven, own_queue, on_device, folder):
+    plan = pyclmm.Matmul(on_device, on_device.T, kernel="naive")
+    plan(on_device, on_device.T)
     assert len(marks(folder)) == 1
     own_queue.finish()
-    plan(a, a.T)
+    plan(on_device, on_device.T)
     assert not marks(folder)
 
 
-def test_a_program_that_nobody_holds_is_no_longer_in_doubt(unproven, queue, folder):
+def test_a_program_that_nobody_holds_is_no_longer_in_doubt(unproven, on_device, folder):
     """Its mark kept the context of a product that no other one followed, for ever."""
-    own = new_queue(queue.device)
-    a = cla.to_device(own, np.ones((37, 41), np.float32))
-    pyclmm.matmul(a, a.T, kernel="naive").get()
+    pyclmm.matmul(on_device, on_device.T, kernel="naive").get()
     assert len(marks(folder)) == 1
     pyclmm.release()
     assert not marks(folder)
@@ -220,47 +224,34 @@ class Lost:
         raise cl_error(INVALID_COMMAND_QUEUE)
 
 
-def test_an_event_that_cannot_be_asked_is_no_error_of_the_call(unproven, own_queue, folder):
-    a = cla.to_device(own_queue, np.ones((37, 41), np.float32))
-    plan = pyclmm.Matmul(a, a.T, kernel="naive")
-    binding = executable(plan).binding(own_queue)
-    binding._first = Lost()
-    assert (plan(a, a.T).get() == 41).all()
+def test_an_event_that_cannot_be_asked_is_no_error_of_the_call(unproven, own_queue, on_device, folder):
+    plan = pyclmm.Matmul(on_device, on_device.T, kernel="naive")
+    executable(plan).binding(own_queue)._first = Lost()
+    assert (plan(on_device, on_device.T).get() == 41).all()
     assert len(marks(folder)) == 1
 
 
 def test_a_program_that_is_built_again_leaves_no_mark_behind(unproven, own_queue, folder):
-    a = np.ones((37, 41), np.float32)
-    pyclmm.Matmul(a, a.T, kernel="naive", queue=own_queue)
+    pyclmm.Matmul(A, A.T, kernel="naive", queue=own_queue)
     device = device_info(own_queue.device)
     crash_marks.take_detour(device, crash_marks.detour(device) + 1)  # so the next plan builds it
-    plan = pyclmm.Matmul(a, a.T, kernel="naive", queue=own_queue)
+    plan = pyclmm.Matmul(A, A.T, kernel="naive", queue=own_queue)
     assert len(marks(folder)) == 2
-    plan(a, a.T)
-    assert not marks(folder)
-
-
-def test_a_self_check_that_has_run_leaves_no_doubt(own_queue, folder):
-    a = np.ones((37, 41), np.float32)
-    pyclmm.Matmul(a, a.T, kernel="naive", queue=own_queue)
+    plan(A, A.T)
     assert not marks(folder)
 
 
 def test_a_build_that_fails_leaves_no_doubt(own_queue, folder):
-    a = np.ones((37, 41), np.float32)
     with failing("opencl", "Program", cl_error(BUILD_FAILURE), always=True), pytest.raises(pyclmm.BuildError):
-        pyclmm.matmul(a, a.T, kernel="naive", queue=own_queue)
+        pyclmm.matmul(A, A.T, kernel="naive", queue=own_queue)
     assert not marks(folder)
     assert crash_marks.detour(device_info(own_queue.device)) == 0
 
 
 def test_a_build_that_fails_on_a_damaged_cache_is_repeated_past_it(own_queue):
-    a = np.ones((37, 41), np.float32)
-    with (
-        failing("opencl", "Program", cl_error(BUILD_FAILURE)) as fault,
-        pytest.warns(CacheWarning, match=r"matmul_naive did not build.* compiled past the .*; delete "),
-    ):
-        c = pyclmm.matmul(a, a.T, kernel="naive", queue=own_queue)
+    warning = pytest.warns(CacheWarning, match=r"matmul_naive did not build.* compiled past the .*; delete ")
+    with failing("opencl", "Program", cl_error(BUILD_FAILURE)) as fault, warning:
+        c = pyclmm.matmul(A, A.T, kernel="naive", queue=own_queue)
     assert (c == 41).all()
     assert crash_marks.detour(device_info(own_queue.device)) == 1
     assert fault.calls == 2

@@ -61,10 +61,8 @@ def test_a_device_without_a_context_or_a_queue_says_what_would_do(monkeypatch, w
     """As a GPU that another process holds for itself, or whose memory is full."""
     monkeypatch.setattr(queues, "_contexts", {})
     monkeypatch.setattr(queues, "_queues", {})
-    with (
-        failing("opencl", what, cl_error(getattr(cl.status_code, code)), always=True),
-        pytest.raises(kind, match=f"^device '.+' gives no context .*{code}.*PYOPENCL_CTX"),
-    ):
+    fault = failing("opencl", what, cl_error(getattr(cl.status_code, code)), always=True)
+    with fault, pytest.raises(kind, match=f"^device '.+' gives no context .*{code}.*PYOPENCL_CTX"):
         matmul(A, B)
     matmul(A, B)
 
@@ -212,8 +210,7 @@ def test_a_program_that_does_not_build(broken, monkeypatch, device):
 
 def test_no_kernel_builds(broken, two_rungs):
     queue = broken("include/gemm.h", "#define GEMM_BEGIN", "#define GEMM_BEGUN")
-    with pytest.raises(
-        errors.UnsupportedError, match=r"no kernel could be used for.*tiled: .*; naive: "
-    ) as caught:
+    words = r"no kernel could be used for.*tiled: .*; naive: "
+    with pytest.raises(errors.UnsupportedError, match=words) as caught:
         matmul(A, B, queue=queue)
     assert isinstance(caught.value.__cause__, errors.BuildError)

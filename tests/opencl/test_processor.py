@@ -27,11 +27,8 @@ XEON = [  # two threads a core
 
 
 def test_linux():
-    assert from_sysfs(XEON) == [
-        Level(1, 48 << 10, 64, 2),
-        Level(2, 2 * MIB, 64, 2),
-        Level(3, 105 * MIB, 64, 32),
-    ]
+    levels = [Level(1, 48 << 10, 64, 2), Level(2, 2 * MIB, 64, 2), Level(3, 105 * MIB, 64, 32)]
+    assert from_sysfs(XEON) == levels
     assert from_sysfs([]) == []
     assert from_sysfs([folder("", "", "", "")]) == [], "files that cannot be read"
     assert from_sysfs([folder("1", "Data", "32K", "", "")]) == [Level(1, 32 << 10, 0, 1)]
@@ -68,11 +65,8 @@ hw.cacheconfig: 12 2 2 12 0 0 0 0 0 0
 
 def test_macos():
     assert from_sysctl(M1) == [Level(1, 128 << 10, 128, 1), Level(2, 12 * MIB, 128, 4)]
-    assert from_sysctl(INTEL_MAC) == [
-        Level(1, 32 << 10, 64, 2),
-        Level(2, 256 << 10, 64, 2),
-        Level(3, 12 * MIB, 64, 12),
-    ]
+    levels = [Level(1, 32 << 10, 64, 2), Level(2, 256 << 10, 64, 2), Level(3, 12 * MIB, 64, 12)]
+    assert from_sysctl(INTEL_MAC) == levels
     assert from_sysctl("") == []
 
 
@@ -92,11 +86,8 @@ def test_windows():
             record(3, 99, 0, 1, relation=1),
         )
     )
-    assert from_windows(content) == [
-        Level(1, 32 << 10, 64, 2),
-        Level(2, MIB, 64, 2),
-        Level(3, 16 * MIB, 64, 16),
-    ]
+    levels = [Level(1, 32 << 10, 64, 2), Level(2, MIB, 64, 2), Level(3, 16 * MIB, 64, 16)]
+    assert from_windows(content) == levels
     assert from_windows(b"") == from_windows(content[:20]) == []
     assert from_windows(bytes(56)) == [], "a record of size 0 ends no loop"
 

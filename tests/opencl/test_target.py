@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +23,7 @@ from pyclmm.opencl.program import build_options
 from pyclmm.problem.gemm import GemmProblem
 from tests.support.faults import BUILD_FAILURE, cl_error, failing
 from tests.support.made_up import DEVICE, seen_as
+from tests.support.processes import ended
 
 HERE = default_device()
 CPU = replace(DEVICE, kind="cpu", vendor="pocl", local_mem_size=1 << 19, unified_memory=True)
@@ -40,8 +40,8 @@ def llvm(options, source):
     clang = shutil.which("clang") or shutil.which("clang-15")
     if clang is None:
         pytest.skip("no clang")
-    command = [clang, "-x", "cl", "-S", "-emit-llvm", "-o", "-", "-target", *options, str(source)]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    flags = ("-x", "cl", "-S", "-emit-llvm", "-o", "-", "-target", *options)
+    return ended(clang, *flags, source, check=True).stdout
 
 
 def kept():
@@ -101,17 +101,13 @@ def test_a_compiler_that_builds_nothing_gives_no_answer_and_nothing_is_kept():
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"schema": 1}, "schema is 1, not 2"),
-        ({"more": 1}, "its keys are not"),
-        ({"vector_bits": 1024}, "vector_bits is 1024"),
-        ({"vector_bits": "512"}, "vector_bits is '512'"),
-        ({"features": "avx2"}, "features"),
-        ({"features": ["mmx"]}, "features"),
-        ({"features": [["avx2"]]}, "features"),
-        ({"features": ["fma"] * 99}, "features"),
+        ({"schema": 1}, "schema is 1, not 2"), ({"more": 1}, "its keys are not"),
+        ({"vector_bits": 1024}, "vector_bits is 1024"), ({"vector_bits": "512"}, "vector_bits is '512'"),
+        ({"features": "avx2"}, "features"), ({"features": ["mmx"]}, "features"),
+        ({"features": [["avx2"]]}, "features"), ({"features": ["fma"] * 99}, "features"),
         ({"key": "another"}, "key is 'another'"),
     ],
-)
+)  # fmt: skip
 def test_a_damaged_answer_is_set_aside_and_asked_again(changes, reason):
     found = processor.target_of(HERE)
     kept()[0].write_text(json.dumps({**json.loads(kept()[0].read_text()), **changes}))

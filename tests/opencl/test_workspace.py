@@ -215,10 +215,8 @@ def test_what_is_kept_makes_room_where_the_driver_has_no_more(in_order, context,
 
 
 def test_a_refusal_is_an_error_where_nothing_is_kept(in_order):
-    with (
-        failing("opencl.host_memory", "Buffer", cl_error(ALLOCATION_FAILURE)),
-        pytest.raises(pyclmm.DeviceMemoryError, match="workspace:copy_"),
-    ):
+    fault = failing("opencl.host_memory", "Buffer", cl_error(ALLOCATION_FAILURE))
+    with fault, pytest.raises(pyclmm.DeviceMemoryError, match="workspace:copy_"):
         workspace.shared(in_order, device_info(in_order.device)).borrow((Workspace("copy_a", 64),), 0)
 
 

@@ -88,25 +88,17 @@ def test_no_unit_stride_means_a_copy():
 
 def test_a_dtype_that_must_be_rounded_first_means_a_copy():
     gemm = checked(A, B, dtype=np.float16)
-    assert [(n, c.source_type, c.target_type) for n, c in gemm.copies] == [
-        ("a", "float32", "float16"),
-        ("b", "float32", "float16"),
-    ]
+    copies = [(n, c.source_type, c.target_type) for n, c in gemm.copies]
+    assert copies == [("a", "float32", "float16"), ("b", "float32", "float16")]
     assert gemm.problem.acc_type == "float32"
 
 
 def test_each_type_that_kernels_do_not_take_means_a_copy():
     c, bias = np.zeros((5, 3), "i2"), np.zeros(3, F2)
-    gemm = checked_gemm(
-        operand(A.astype("i1")),
-        operand(B),
-        epilogue=Epilogue({"c": operand(c), "bias": operand(bias)}),
-        dtype=F4,
-    )
-    assert [(n, c.source_type, c.target_type) for n, c in gemm.copies] == [
-        ("c", "int16", "float32"),
-        ("a", "int8", "float32"),
-    ]
+    epilogue = Epilogue({"c": operand(c), "bias": operand(bias)})
+    gemm = checked_gemm(operand(A.astype("i1")), operand(B), epilogue=epilogue, dtype=F4)
+    copies = [(n, c.source_type, c.target_type) for n, c in gemm.copies]
+    assert copies == [("c", "int16", "float32"), ("a", "int8", "float32")]
     p = gemm.problem
     assert (p.a_type, p.b_type, p.c_type, p.bias_type, p.out_type) == (*["float32"] * 3, "float16", "float32")
 
@@ -167,10 +159,8 @@ def test_operations_and_bytes_are_counted():
     assert replace(p, batch_shape=(6,)).flops == 6 * p.flops
     assert replace(p, has_c=True, c_type="float64").nbytes == p.nbytes + 8 * 15
     assert p.types == ("float32",) * 4
-    assert replace(p, has_c=True, c_type="float16", bias="row", bias_type="int8").types[4:] == (
-        "float16",
-        "int8",
-    )
+    types = replace(p, has_c=True, c_type="float16", bias="row", bias_type="int8").types
+    assert types[4:] == ("float16", "int8")
 
 
 @given(st.lists(st.integers(0, 300), max_size=4))

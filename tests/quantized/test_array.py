@@ -15,14 +15,8 @@ from tests.support.optional import optional
 ml_dtypes = optional("ml_dtypes")
 N, K = 12, 256
 GGUF_AND_OTHERS = (
-    "affine3_g32_float16",
-    "affine4_g64_float32",
-    "mxfp8",
-    "nvfp4",
-    "q4_0",
-    "q6_k",
-    "mxfp4_gguf",
-)
+    "affine3_g32_float16", "affine4_g64_float32", "mxfp8", "nvfp4", "q4_0", "q6_k", "mxfp4_gguf",
+)  # fmt: skip
 
 
 def drawn(rng, name="affine4_g64_float32", n=N, k=K):
@@ -74,17 +68,33 @@ def test_another_index_is_refused(rng, index):
         list(drawn(rng))
 
 
-def test_columns_of_a_transposed_one_are_refused(rng):
-    with pytest.raises(pyclmm.ArgumentError, match=r"then \.T"):
-        drawn(rng).T[2:4]
+REFUSED = {
+    "columns of a transposed one": (lambda q, _: q.T[2:4], pyclmm.ArgumentError, r"then \.T"),
+    "its numbers": (lambda q, _: np.asarray(q), pyclmm.DTypeError, r"pass q\.dequantize\(\)"),
+    "a product by NumPy": (lambda q, _: np.ones((2, K), "f4") @ q.T, TypeError, "no array of numbers"),
+    **{
+        f"values of {name}": (lambda q, _, name=name: q.dequantize(name), pyclmm.DTypeError, "dtype is ")
+        for name in ("int8", "complex64", "bool", "no")
+    },
+    "a place by a name": (
+        lambda q, _: q.to("gpu"), pyclmm.DTypeError, "like is a str; pass a queue, or an array of NumPy's",
+    ),
+    "an Array without a queue": (
+        lambda q, queue: q.to(cla.Array(queue.context, 1, np.float32)),
+        pyclmm.DTypeError, "like is an Array without a queue; pass the queue",
+    ),
+    "another order": (
+        lambda q, _: q.to(np.empty(0), order="fragment"),
+        pyclmm.ArgumentError, r"unknown order 'fragment': .*'rows', 'fragments'",
+    ),
+}  # fmt: skip
 
 
-def test_it_is_no_array_of_numbers(rng):
-    q = drawn(rng)
-    with pytest.raises(pyclmm.DTypeError, match=r"pass q\.dequantize\(\)"):
-        np.asarray(q)
-    with pytest.raises(TypeError, match="no array of numbers"):
-        np.ones((2, K), np.float32) @ q.T
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_it_does_not_have_or_do_is_refused(queue, rng, case):
+    call, error, words = REFUSED[case]
+    with pytest.raises(error, match=words):
+        call(drawn(rng), queue)
 
 
 def test_it_cannot_be_written(rng):
@@ -111,12 +121,6 @@ def test_weights_for_which_the_device_has_no_room(rng, queue, monkeypatch):
     q = drawn(rng)
     with pytest.raises(pyclmm.DeviceMemoryError, match=f"weights needs a buffer of {q.nbytes} bytes"):
         q.to(queue)
-
-
-@pytest.mark.parametrize("dtype", ["int8", "complex64", "bool", "no"])
-def test_values_of_other_dtypes_are_refused(rng, dtype):
-    with pytest.raises(pyclmm.DTypeError, match="dtype is "):
-        drawn(rng).dequantize(dtype)
 
 
 IN_FRAGMENTS = [form for form in FORMATS if form.mode == "affine" and form.bits in (4, 8)]
@@ -191,9 +195,8 @@ def test_weights_of_gguf_as_affine_ones_have_the_same_values(rng, name, as_name)
 
 def test_weights_that_are_no_affine_ones(rng):
     for name in ("q6_k", "mxfp4_gguf", "nvfp4"):
-        with pytest.raises(
-            pyclmm.UnsupportedError, match=f"{name} weights .*q4_0, q4_1, q5_0, q8_0, q4_k, q5_k"
-        ):
+        words = f"{name} weights .*q4_0, q4_1, q5_0, q8_0, q4_k, q5_k"
+        with pytest.raises(pyclmm.UnsupportedError, match=words):
             drawn(rng, name).as_affine()
     q = drawn(rng, "q4_0")
     rows = q.data.copy()
@@ -206,10 +209,7 @@ def test_weights_that_are_no_affine_ones(rng):
     np.testing.assert_array_equal(large.as_affine().dequantize(), large.dequantize())
 
 
-def test_orders_that_there_are_not(rng):
-    q = drawn(rng, "affine4_g64_float32")
-    with pytest.raises(pyclmm.ArgumentError, match=r"unknown order 'fragment': .*'rows', 'fragments'"):
-        q.to(np.empty(0), order="fragment")
+def test_weights_that_cannot_lie_in_the_order_of_fragments(rng):
     with pytest.raises(pyclmm.UnsupportedError, match=r"K is 96; .* a multiple of 128"):
         drawn(rng, "affine4_g32_float32", k=96).to(np.empty(0), order="fragments")
     for name in ("q4_0", "affine3_g64_float32", "mxfp4"):
@@ -234,11 +234,8 @@ def test_parts_are_views_of_numbers(rng, form):
 
 
 def test_parts_of_blocks_are_refused(rng):
-    for q, name in (
-        (drawn(rng, "q4_k"), "scales"),
-        (drawn(rng, "q4_0"), "packed"),
-        (drawn(rng, "mxfp4"), "biases"),
-    ):
+    for mode, name in (("q4_k", "scales"), ("q4_0", "packed"), ("mxfp4", "biases")):
+        q = drawn(rng, mode)
         with pytest.raises(pyclmm.UnsupportedError, match=f"{q.mode} has no {name} apart"):
             getattr(q, name)
 
@@ -320,9 +317,8 @@ def test_rows_of_bytes_become_weights_without_a_copy_if_they_are_aligned(rng):
 def test_rows_of_another_length_are_refused(shape, dtype, k):
     form = format_named("affine4_g64_float32")
     assert form.row_nbytes(K) == 160
-    with pytest.raises(
-        pyclmm.ShapeError, match=rf"data is .*pass uint8 of shape \(N, {form.row_nbytes(k)}\)"
-    ):
+    words = rf"data is .*pass uint8 of shape \(N, {form.row_nbytes(k)}\)"
+    with pytest.raises(pyclmm.ShapeError, match=words):
         QuantizedArray.of_rows(np.zeros(shape, dtype), form, k)
 
 
@@ -373,13 +369,6 @@ def test_it_goes_to_a_tensor_and_back(rng):
     there = q[2:5].to(torch.zeros(1))
     assert there.data.dtype == torch.uint8
     np.testing.assert_array_equal(there.dequantize(), q.dequantize()[2:5])
-
-
-def test_a_place_that_is_not_known_is_refused(queue, rng):
-    with pytest.raises(pyclmm.DTypeError, match="like is a str; pass a queue, or an array of NumPy's"):
-        drawn(rng).to("gpu")
-    with pytest.raises(pyclmm.DTypeError, match="like is an Array without a queue; pass the queue"):
-        drawn(rng).to(cla.Array(queue.context, 1, np.float32))
 
 
 def test_a_host_without_memory_is_no_fault_of_the_weights(rng):

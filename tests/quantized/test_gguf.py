@@ -127,22 +127,16 @@ def test_what_is_not_offered_is_refused_when_it_is_asked_for(rng, tmp_path):
     q4 = OF_GGUF[0].drawn(rng, 4, 64)
     rows = rng.integers(0, 256, (2, 18), np.uint8)
     given = {
-        "iq": (rows, "IQ4_NL"),
-        "ternary": (rows.repeat(3, 1), "TQ1_0"),
-        "four axes": (q4.reshape(2, 2, 1, 36), "Q4_0"),
-        "line": (q4[0], "Q4_0"),
-        "good": (q4, "Q4_0"),
-    }
+        "iq": (rows, "IQ4_NL"), "ternary": (rows.repeat(3, 1), "TQ1_0"),
+        "four axes": (q4.reshape(2, 2, 1, 36), "Q4_0"), "line": (q4[0], "Q4_0"), "good": (q4, "Q4_0"),
+    }  # fmt: skip
     path = written(tmp_path / "a.gguf", given)
     tensors = pyclmm.from_gguf(path)
     assert tensors["good"].shape == (4, 64)
     for name, words in (
         ("iq", "tensor 'iq' of .* is IQ4_NL, which is not offered; these are: Q4_0, .*Q6_K, MXFP4, F32"),
         ("ternary", "is TQ1_0"),
-        (
-            "four axes",
-            r"tensor 'four axes' of .*a\.gguf' has shape \(2, 2, 1, 64\); quantised weights",
-        ),
+        ("four axes", r"tensor 'four axes' of .*a\.gguf' has shape \(2, 2, 1, 64\); quantised weights"),
         ("line", r"tensor 'line' of .*a\.gguf' has shape \(64,\)"),
     ):
         with pytest.raises(UnsupportedError, match=words):

@@ -38,11 +38,8 @@ def test_a_square_tile_loads_least():
 
 
 def test_the_best_block():
-    assert [register_blocks.best_block(registers) for registers in (24, 80, 128)] == [
-        (4, 4),
-        (8, 8),
-        (10, 10),
-    ]
+    best = [register_blocks.best_block(registers) for registers in (24, 80, 128)]
+    assert best == [(4, 4), (8, 8), (10, 10)]
 
 
 def test_columns_side_by_side_share_no_bank():
@@ -59,11 +56,8 @@ def test_a_product_of_tiles(rng, m, n, k):
 # --- 08_vector.md
 
 
-def test_vectors_inside_a_row():
+def test_vectors_inside_a_row_and_rows_that_begin_at_16_bytes():
     assert [vectors.vectors_and_elements(n, 4) for n in (512, 513, 3)] == [(128, 0), (128, 1), (0, 3)]
-
-
-def test_rows_that_begin_at_16_bytes():
     assert [vectors.aligned_rows(512, n) for n in (512, 513, 514)] == [512, 128, 256]
 
 

@@ -83,10 +83,16 @@ def test_what_fits_a_work_group():
     assert one_group.seconds(32, 32, 512, 66.9e12, 132) == pytest.approx(2.07e-6, abs=5e-9)
 
 
-@pytest.mark.parametrize(("m", "n", "k"), SHAPES)
-def test_any_size_in_one_work_group(queue, rng, m, n, k):
+@pytest.mark.parametrize(
+    ("solution", "m", "n", "k"),
+    [(solution, *shape) for solution in (one_group, neighbours, one_dimension) for shape in SHAPES],
+    ids=lambda x: getattr(x, "__name__", x),
+)
+def test_a_product_of_any_size(queue, rng, m, n, k, solution):
+    """In one work-group, with b transposed, and in squares of work-items."""
     a, b = whole(rng, m, k), whole(rng, k, n)
-    assert np.array_equal(one_group.multiply(queue, a, b), a @ b)
+    given = b.T.copy() if solution is neighbours else b
+    assert np.array_equal(solution.multiply(queue, a, given), a @ b)
 
 
 @pytest.mark.parametrize("work_items", [1, 2, 64])
@@ -115,12 +121,6 @@ def test_lines_of_a_sub_group():
     assert neighbours.lines("row", 512, 512) == (1, 1, 1)
     assert neighbours.lines("column", 512, 512) == (32, 1, 32)
     assert neighbours.lines("row", 512, 512, b_transposed=True) == (1, 32, 1)
-
-
-@pytest.mark.parametrize(("m", "n", "k"), SHAPES)
-def test_a_product_with_b_transposed(queue, rng, m, n, k):
-    a, b = whole(rng, m, k), whole(rng, n, k)
-    assert np.array_equal(neighbours.multiply(queue, a, b), a @ b.T)
 
 
 # --- 04_flat.md
@@ -152,12 +152,6 @@ def test_squares_cover_each_element_once(m, n):
     numbers = range(one_dimension.work_items(m, n)[0])
     inside = [p for p in (one_dimension.in_squares(x, n) for x in numbers) if p[0] < m and p[1] < n]
     assert sorted(inside) == [(i, j) for i in range(m) for j in range(n)]
-
-
-@pytest.mark.parametrize(("m", "n", "k"), SHAPES)
-def test_a_product_in_squares(queue, rng, m, n, k):
-    a, b = whole(rng, m, k), whole(rng, k, n)
-    assert np.array_equal(one_dimension.multiply(queue, a, b), a @ b)
 
 
 # --- 05_tiled.md

@@ -236,13 +236,10 @@ def test_a_product_by_fragments(rng):
 @pytest.mark.parametrize(
     ("unit", "rows", "columns", "lanes"),
     [
-        ("mma", 16, 8, 32),
-        ("wgmma", 64, 256, 128),
-        ("mfma", 32, 32, 64),
-        ("wmma", 16, 16, 32),
+        ("mma", 16, 8, 32), ("wgmma", 64, 256, 128), ("mfma", 32, 32, 64), ("wmma", 16, 16, 32),
         ("dpas", 8, 16, 16),
     ],
-)
+)  # fmt: skip
 def test_each_element_has_one_owner(unit, rows, columns, lanes):
     owners = {fragments.owner(unit, i, j) for i in range(rows) for j in range(columns)}
     assert owners == {(lane, e) for lane in range(lanes) for e in range(rows * columns // lanes)}
@@ -261,13 +258,8 @@ def test_owners_are_those_of_the_kernels_instructions(context, queue, unit, macr
     tile = {"BM": 32, "BN": 32, "BK": 16, "SGM": 32, "SGN": 32, "WIDE_A": 0, "WIDE_B": 0}
     types = dict.fromkeys(("A_TYPE", "B_TYPE", "C_TYPE", "BIAS_TYPE", "OUT_TYPE"), "float16")
     flags = {
-        "ACC_TYPE": "float32",
-        "CONJ_A": 0,
-        "CONJ_B": 0,
-        "REPRODUCIBLE": 0,
-        "SOFT_FLOAT64": 0,
-        "DOT_BYTES": 0,
-    }
+        "ACC_TYPE": "float32", "CONJ_A": 0, "CONJ_B": 0, "REPRODUCIBLE": 0, "SOFT_FLOAT64": 0, "DOT_BYTES": 0,
+    }  # fmt: skip
     text = defines(**tile, **types, **flags, **macros) + expanded(f"units/{unit}.h")
     text += """
     __kernel void places(__global int2 *out)

@@ -1,7 +1,6 @@
 """The whole programs of pages 14 and 15, in the form that devices with the instruction take."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ from pyclmm.opencl import compiler
 from tests.kernels.nvidia.test_matrix_units import CLANG_FLAGS, PTX_BUILTINS, PTXAS, clang
 from tests.simulators import interleaved
 from tests.simulators.interleaved import CLANG
+from tests.support.processes import ended
 
 ROAD = Path(__file__).parents[2] / "docs/road"
 PROGRAMS = {"14_matrix_units": ("HAS_MMA", "sm_80"), "15_hopper": ("HAS_WGMMA", "sm_90a")}
@@ -62,9 +62,7 @@ def test_the_instructions_of_a_whole_program_assemble(page, tmp_path):
     """Without ptxas: that its compiler keeps them."""
     has, target = PROGRAMS[page]
     source = PTX_BUILTINS + source_of(page)
-    done = subprocess.run(
-        [CLANG, *CLANG_FLAGS, f"-D{has}=1"], input=source, capture_output=True, text=True, check=True
-    )
+    done = ended(CLANG, *CLANG_FLAGS, f"-D{has}=1", input=source, check=True)
     text = re.sub(r"\.version [\d.]+", ".version 8.6", done.stdout)
     if target == "sm_90a":
         text = re.sub(r"\.target sm_\d+", ".target sm_90", text)
@@ -72,5 +70,4 @@ def test_the_instructions_of_a_whole_program_assemble(page, tmp_path):
     assert all(each in text for each in (["mma.sync"] if target == "sm_80" else WGMMA))
     if PTXAS is not None:
         (tmp_path / "program.ptx").write_text(text)
-        command = [PTXAS, f"-arch={target}", "-o", tmp_path / "out", tmp_path / "program.ptx"]
-        assert subprocess.run(command, check=False).returncode == 0
+        ended(PTXAS, f"-arch={target}", "-o", tmp_path / "out", tmp_path / "program.ptx", check=True)

@@ -16,14 +16,8 @@ from tests.support.made_up import DEVICES, EPYC_INTEL, EPYC_POCL, H200, MALI, MI
 
 SMALL_GROUPS = replace(MALI, has_fp64=True)  # 64 work-items
 SHAPES = (
-    (1, 1, 1),
-    (48, 40, 64),
-    (7, 5000, 5000),
-    (300, 300, 30),
-    (640, 640, 640),
-    (4096, 128, 4096),
-    (4096,) * 3,
-)
+    (1, 1, 1), (48, 40, 64), (7, 5000, 5000), (300, 300, 30), (640, 640, 640), (4096, 128, 4096), (4096,) * 3,
+)  # fmt: skip
 
 
 def made(shape, dtype="float32", precision="highest", layout="NN", stack=()):
@@ -229,11 +223,8 @@ def test_all_units_of_a_cpu_count(vendor):
 )
 def test_every_offered_configuration_fits_the_device(device):
     for dtype, precision in (
-        ("float32", "highest"),
-        ("float64", "high"),
-        ("complex64", "medium"),
-        ("int8", "highest"),
-    ):
+        ("float32", "highest"), ("float64", "high"), ("complex64", "medium"), ("int8", "highest"),
+    ):  # fmt: skip
         for shape in SHAPES[1:5]:
             problem = made(shape, dtype, precision)
             for family in KERNELS:

@@ -75,10 +75,8 @@ def test_a_choice_is_not_offered_twice():
 def test_the_users_table_comes_before_the_shipped_one():
     configs = FAMILY.configs(PROBLEM, HERE)
     own, shipped = entry(configs[1]), entry(configs[2])
-    assert (
-        next(select.candidates(PROBLEM, HERE, "auto", [{own.key: own}, {shipped.key: shipped}])).config
-        == configs[1]
-    )
+    tables = [{own.key: own}, {shipped.key: shipped}]
+    assert next(select.candidates(PROBLEM, HERE, "auto", tables)).config == configs[1]
 
 
 @pytest.mark.parametrize(

@@ -187,9 +187,9 @@ static void read_once(uint *words, __global const uchar *from)
 {
   for (int w = 0; w < 4; ++w) words[w] = ((__global const uint *)from)[w];
 }
-static uint of_halves(uint low, uint high) { return low | high << 16; }
-static uint lesser_halves(uint x, uint y) { return of_halves(min(x & 0xffff, y & 0xffff), min(x >> 16, y >> 16)); }
-static uint greater_halves(uint x, uint y) { return of_halves(max(x & 0xffff, y & 0xffff), max(x >> 16, y >> 16)); }
+static uint of_halves(int low, int high) { return (ushort)low | (uint)high << 16; }
+static uint lesser_halves(uint x, uint y) { return of_halves(min((short)x, (short)y), min((int)x >> 16, (int)y >> 16)); }
+static uint greater_halves(uint x, uint y) { return of_halves(max((short)x, (short)y), max((int)x >> 16, (int)y >> 16)); }
 #define load_matrices(w, address) emu_load_matrices(w, address)
 #define load_matrices_transposed(w, address) emu_load_matrices_transposed(w, address)
 static uint chosen_bytes(uint a, uint b, uint which)

@@ -101,11 +101,11 @@ def patch_folder(kill: Kill) -> None:
     own, kept = vars(checkpoint), vars(checkpoint.Checkpoint)
     whole, opened = own["write_whole"], kept["_opened"].__func__
 
-    def safe(path, *parts):
+    def safe(path, content):
         if path.name.startswith("pyclmm-tile") and kill.due("safe"):
-            (path.parent / ".pyclmm-new-half").write_bytes(bytes(parts[-1])[:9])
+            (path.parent / ".pyclmm-new-half").write_bytes(bytes(content)[:9])
             kill.now()
-        found = whole(path, *parts)
+        found = whole(path, content)
         if path.name.startswith("pyclmm-tile") and kill.due("safe"):
             kill.now()
         return found

@@ -70,15 +70,11 @@ def test_no_more_memory_than_the_limit_is_allocated(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("limit", "error", "words"),
     [
-        ("lots", ArgumentError, "8 GiB"),
-        ("8 i", ArgumentError, "8 GiB"),
-        (0, ArgumentError, "of 1 or more"),
-        (-5, ArgumentError, "of 1 or more"),
-        (1.5, DTypeError, "number of bytes"),
-        (True, DTypeError, "number of bytes"),
-        (7, ArgumentError, "even tiles of one element need"),
+        ("lots", ArgumentError, "8 GiB"), ("8 i", ArgumentError, "8 GiB"), (0, ArgumentError, "of 1 or more"),
+        (-5, ArgumentError, "of 1 or more"), (1.5, DTypeError, "number of bytes"),
+        (True, DTypeError, "number of bytes"), (7, ArgumentError, "even tiles of one element need"),
     ],
-)
+)  # fmt: skip
 def test_a_limit_that_cannot_be_used_is_refused(limit, error, words):
     with pytest.raises(error, match=words):
         pyclmm.matmul(normal(5, 5), normal(5, 5), memory_limit=limit)

@@ -11,6 +11,7 @@ import pytest
 
 import pyclmm
 from pyclmm.streaming import lanes
+from pyclmm.streaming.checkpoint import Checkpoint
 from tests.support.processes import python, with_this_package
 from tests.support.selection import slow_rows
 from tests.support.streams import Stored, ctrl_c_at
@@ -165,12 +166,6 @@ assert ended == [7, 8], ended
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_process_forked_in_progress_waits_for_no_thread(tmp_path):
-    """It has none of the run's threads. Its error or a ForkError ends it, and the run goes on."""
-    python("-c", FORKED, check=True, env=with_this_package(), cwd=tmp_path, timeout=120)
-
-
 FORKED_LAST = """
 import os
 import numpy as np
@@ -198,11 +193,6 @@ assert ended == [8, True], ended
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_process_forked_when_all_is_finished_leaves_the_checkpoint_to_its_parent(tmp_path):
-    python("-c", FORKED_LAST, check=True, env=with_this_package(), cwd=tmp_path, timeout=120)
-
-
 OUTLIVED = """
 import os, signal
 import numpy as np
@@ -227,8 +217,14 @@ finally:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_process_that_outlives_the_run_does_not_keep_its_folder(tmp_path):
-    python("-c", OUTLIVED, check=True, env=with_this_package(), cwd=tmp_path, timeout=120)
+@pytest.mark.parametrize(
+    "program",
+    [FORKED, FORKED_LAST, OUTLIVED],
+    ids=["waits for no thread", "leaves the checkpoint to its parent", "does not keep the folder of a run"],
+)
+def test_a_process_forked_in_a_run(tmp_path, program):
+    """It has none of the run's threads. Its error or a ForkError ends it, and the run goes on."""
+    python("-c", program, check=True, env=with_this_package(), cwd=tmp_path, timeout=120)
 
 
 @pytest.mark.usefixtures("small_tiles")
@@ -240,6 +236,19 @@ def test_a_run_that_has_nothing_left_to_do_says_so(tmp_path):
         pyclmm.matmul(a, b, out=out, checkpoint=tmp_path / "checkpoint", progress=ctrl_c_at(15))
     pyclmm.matmul(a, b, out=out, checkpoint=tmp_path / "checkpoint", progress=seen.append)
     assert [(each.tiles, each.resumed, each.all_tiles) for each in seen] == [(15, 15, 15)]
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_the_set_of_finished_tiles_is_made_once(monkeypatch, tmp_path):
+    """Made for each tile, its time grew by the square of their number."""
+    own, made = vars(Checkpoint)["finished"].fget, []
+    monkeypatch.setattr(Checkpoint, "finished", property(lambda self: made.append(1) or own(self)))
+    a, b = (RNG.standard_normal(shape).astype("f4") for shape in ((200, 70), (70, 90)))
+    with pytest.raises(KeyboardInterrupt):
+        pyclmm.matmul(a, b, checkpoint=tmp_path / "checkpoint", progress=ctrl_c_at(8))
+    made.clear()
+    pyclmm.matmul(a, b, checkpoint=tmp_path / "checkpoint")
+    assert len(made) == 1
 
 
 @pytest.mark.usefixtures("small_tiles")

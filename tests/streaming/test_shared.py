@@ -73,11 +73,8 @@ def test_a_result_that_overlaps_itself_is_written_in_numpys_order(limit):
 
 
 SHOWN = {
-    "a": lambda x: x[:N],
-    "b": lambda x: x[2 : N + 2],
-    "c": lambda x: x[1 : N + 1],
-    "bias": lambda x: x[3],
-}
+    "a": lambda x: x[:N], "b": lambda x: x[2 : N + 2], "c": lambda x: x[1 : N + 1], "bias": lambda x: x[3],
+}  # fmt: skip
 
 
 class Tensor:
@@ -95,11 +92,8 @@ class Tensor:
         self.path = path
         data = (self.address, False)
         self.__array_interface__ = {
-            "shape": (length // 4 // N, N),
-            "typestr": "<f4",
-            "data": data,
-            "version": 3,
-        }
+            "shape": (length // 4 // N, N), "typestr": "<f4", "data": data, "version": 3,
+        }  # fmt: skip
 
     def untyped_storage(self):
         return SimpleNamespace(filename=str(self.path))

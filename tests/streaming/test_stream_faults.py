@@ -112,18 +112,12 @@ def test_a_checkpoint_of_another_product_is_refused_before_the_first_tile(
     started(tmp_path / "c", five_tiles)
     request.getfixturevalue("no_tile")
     operands, keywords, words = OTHERS[name]
-    a, b = operands()
-    c = (WANTED,) if keywords.get("c") else ()
+    keywords = dict(keywords)
+    given = (*operands(), WANTED) if keywords.pop("c", False) else operands()
     before = finished(tmp_path / "c")
     monkeypatch.setattr("pyclmm.streaming.tiles.tiles", None)  # small tiles of a huge product fill the memory
     with pytest.raises(CheckpointError, match=rf"checkpoint .*another product: {words}.*folder"):
-        pyclmm.gemm(
-            a,
-            b,
-            *c,
-            checkpoint=tmp_path / "c",
-            **{key: value for key, value in keywords.items() if key != "c"},
-        )
+        pyclmm.gemm(*given, checkpoint=tmp_path / "c", **keywords)
     assert finished(tmp_path / "c") == before
 
 
@@ -225,9 +219,8 @@ def test_the_tiles_of_a_checkpoint_are_kept_whatever_would_be_best(tmp_path, fiv
 def test_a_memory_limit_below_the_tiles_of_the_checkpoint_is_refused(tmp_path, five_tiles, monkeypatch):
     monkeypatch.setattr(machines, "_link", lambda *_: (1e9, 1e9))  # as on a device with its own memory
     started(tmp_path / "c", five_tiles)
-    with pytest.raises(
-        ArgumentError, match=r"memory_limit is 9.*checkpoint need .*; pass as much, or another"
-    ):
+    words = r"memory_limit is 9.*checkpoint need .*; pass as much, or another"
+    with pytest.raises(ArgumentError, match=words):
         pyclmm.matmul(A, B, checkpoint=tmp_path / "c", memory_limit="9 KiB")
     assert resumes(tmp_path / "c")
 
@@ -511,9 +504,8 @@ def narrow(two_devices, monkeypatch):
 def test_a_device_without_the_dtype_is_named_before_the_first_tile(two_devices, narrow):
     a, b = A.astype("f8"), B.astype("f8")
     for used in (two_devices, two_devices[::-1], [narrow]):
-        with pytest.raises(
-            UnsupportedError, match=r"devices: float64 needs .* device 'narrow' .*; leave it out"
-        ):
+        words = r"devices: float64 needs .* device 'narrow' .*; leave it out"
+        with pytest.raises(UnsupportedError, match=words):
             pyclmm.matmul(a, b, devices=used)
     with pytest.raises(UnsupportedError, match=r"device: float64 needs .* device 'narrow' .*; name another"):
         pyclmm.matmul(a, b, device=narrow, memory_limit="1 GiB")

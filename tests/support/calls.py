@@ -18,7 +18,7 @@ import pyclmm
 from pyclmm import KERNELS
 from pyclmm.execution.prepared import Prepared
 from pyclmm.opencl.arrays import fetched
-from pyclmm.opencl.host_memory import HostSpan, location
+from pyclmm.opencl.host_memory import host_span, location
 from pyclmm.problem.dtypes import CASTINGS, ELEMENT_TYPES, dtype_of
 from tests.support.cases import DEVICE, numbers, problem_of
 from tests.support.oracle import gemm as expected
@@ -36,16 +36,9 @@ PARTIAL = [
 ]
 # What NumPy says about its keywords.
 KEYWORD_WORDS = (
-    "Cannot cast ufunc",
-    "with casting rule",
-    "axes should be a list",
-    "an entry for all",
-    "should be a tuple",
-    "core dimension",
-    "out of bounds",
-    "repeated",
-    "cannot be interpreted as an integer",
-)
+    "Cannot cast ufunc", "with casting rule", "axes should be a list", "an entry for all",
+    "should be a tuple", "core dimension", "out of bounds", "repeated", "cannot be interpreted as an integer",
+)  # fmt: skip
 ACTIVATIONS = (None, None, "relu", "leaky_relu", "gelu", "gelu_tanh", "sigmoid", "tanh", "silu")
 
 
@@ -91,12 +84,9 @@ def matmul_kind(r, types=ELEMENT_TYPES):
     """What decides which programs a call of matmul runs, apart from shapes and layouts."""
     left = r.choice(types)
     kind = {
-        "name": "matmul",
-        "a": left,
-        "b": left if r.random() < 0.6 else r.choice(types),
-        "dtype": r.choice(types) if r.random() < 0.15 else None,
-        "kernel": _kernel(r),
-    }
+        "name": "matmul", "a": left, "b": left if r.random() < 0.6 else r.choice(types),
+        "dtype": r.choice(types) if r.random() < 0.15 else None, "kernel": _kernel(r),
+    }  # fmt: skip
     if kind["dtype"] == "bfloat16":  # numpy.matmul has no such dtype
         kind["dtype"] = None
     if r.random() < 0.4:
@@ -297,9 +287,9 @@ def on_device(x, queue):
     """A pyopencl Array with the strides of *x*, in a buffer with the same bytes around the elements."""
     if x.size == 0:
         return cla.Array(queue, x.shape, x.dtype)
-    span = HostSpan.around(x)
-    memory = cla.to_device(queue, np.ascontiguousarray(span.memory))
-    offset = span.start * x.itemsize
+    span, start = host_span(x)
+    memory = cla.to_device(queue, np.ascontiguousarray(span))
+    offset = start * x.itemsize
     return cla.Array(queue, x.shape, x.dtype, data=memory.base_data, offset=offset, strides=x.strides)
 
 
@@ -357,7 +347,7 @@ def brought_back(built, arrays, result):
     """The result of a call on Arrays. The whole memory of each Array is copied back to the host's."""
     for name, x in arrays.items():
         if isinstance(x, cla.Array) and x.size:
-            target = HostSpan.around(built[name].view).memory
+            target, _ = host_span(built[name].view)
             start = location(target) - location(built[name].root)
             there = cla.Array(x.queue, target.shape, target.dtype, data=x.base_data)
             built[name].root[start : start + target.nbytes] = there.get()

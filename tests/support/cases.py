@@ -17,18 +17,9 @@ from pyclmm.problem.gemm import dense
 
 # On PoCL, the driver that CI uses, these must run: a skip there is a failure.
 NEVER_SKIPPED = (
-    "packed",
-    "thin",
-    "register",
-    "double_buffer",
-    "block",
-    "strip",
-    "tiled",
-    "naive",
-    "flat",
-    "single_group",
+    "packed", "thin", "register", "double_buffer", "block", "strip", "tiled", "naive", "flat", "single_group",
     "sequential",
-)
+)  # fmt: skip
 
 
 def taken_by(kernel, problem):

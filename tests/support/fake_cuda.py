@@ -5,6 +5,7 @@ is not there, calls that a capture forbids, launches in another device's context
 arrays on it, with a current stream and an allocator of its own.
 """
 
+import contextlib
 import ctypes
 import itertools
 import threading
@@ -67,6 +68,13 @@ class FakeCuda:
         self._programs = {}
         self._context = _context(device)
         self.queue = cl.CommandQueue(self._context)
+
+    @contextlib.contextmanager
+    def failing(self, **codes):
+        """Inside the block the driver's functions of these names return these codes."""
+        self.fail |= codes
+        yield
+        self.fail.clear()
 
     @property
     def current(self):

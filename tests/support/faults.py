@@ -124,12 +124,19 @@ def failing(where, name, error, library="cl", **how):
         yield fault
 
 
+class Given(tuple):
+    """The arguments of a call. ``keywords``: those by name."""
+
+    keywords: dict[str, object]
+
+
 def noted(patch, owner, name, before=None):
-    """A list of the arguments of each call of *owner*'s function *name* since. *before* is called first."""
+    """A list of the Given of each call of *owner*'s function *name* since. *before* is called first."""
     found, real = [], getattr(owner, name)
 
     def call(*args, **keywords):
-        found.append(args)
+        found.append(Given(args))
+        found[-1].keywords = keywords
         if before is not None:
             before(*args)
         return real(*args, **keywords)

@@ -20,7 +20,7 @@ _PLACES = {
     "panels": ["pyclmm.kernels.cpu.packed_shape._PANELS_BYTES"],
     "part": ["pyclmm.opencl.staging._BYTES_PER_THREAD"],
     "plans_programs": ["pyclmm.plan_cache._PROGRAMS_KEPT"],
-    "plans": ["pyclmm.plan_cache._PLANS_KEPT"],
+    "plans": ["pyclmm.plan_cache._plans._most"],
     "programs": ["pyclmm.opencl.program._PROGRAMS_KEPT"],
     "queues": ["pyclmm.opencl.late_events._QUEUES"],
     "read": ["pyclmm.streaming.storage._WORTH_A_READ"],

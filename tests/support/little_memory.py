@@ -69,30 +69,21 @@ OF_ARRAYS = r"of ndarray \(5000, 1\) float32, ndarray \(1, 5000\) float32"
 def calls() -> dict[str, tuple[Callable[[], Any], str]]:
     """Calls by name, with what the error of each says that was asked for."""
     plan, tiles = pyclmm.Matmul(COLUMN, ROW), pyclmm.StreamedMatmul(COLUMN, ROW, memory_limit="8 MiB")
+    column, square = PLANE[:4000, :1], (SIDE, SIDE)
+    in_tiles = r"StreamedMatmul of list, ndarray \(4000, 1\) float32"
+    vdot = r"linalg\.vdot of ndarray \(5000, 5000\) float32"
     return {
         "matmul": (lambda: pyclmm.matmul(COLUMN, ROW), f"the product {OF_ARRAYS}"),
         "gemm": (lambda: pyclmm.gemm(COLUMN, ROW, alpha=1.0), f"the product {OF_ARRAYS}"),
         "plan": (lambda: plan(COLUMN, ROW), f"a plan's product {OF_ARRAYS}"),
         "tiles": (lambda: tiles(COLUMN, ROW), "StreamedMatmul of .*ndarray "),
-        "a list": (lambda: pyclmm.matmul(long_list(), PLANE[:4000, :1]), "arrays of list, ndarray"),
-        "Matmul": (
-            lambda: pyclmm.Matmul(long_list(), PLANE[:4000, :1]).estimate(),
-            "arrays of list, ndarray",
-        ),
-        "StreamedMatmul": (
-            lambda: pyclmm.StreamedMatmul(long_list(), PLANE[:4000, :1]).shape,
-            r"StreamedMatmul of list, ndarray \(4000, 1\) float32",
-        ),
-        "vdot": (
-            lambda: pyclmm.linalg.vdot(PLANE, PLANE.reshape(SIDE, SIDE, 1)),
-            r"linalg\.vdot of ndarray \(5000, 5000\) float32",
-        ),
+        "a list": (lambda: pyclmm.matmul(long_list(), column), "arrays of list, ndarray"),
+        "Matmul": (lambda: pyclmm.Matmul(long_list(), column).estimate(), "arrays of list, ndarray"),
+        "StreamedMatmul": (lambda: pyclmm.StreamedMatmul(long_list(), column).shape, in_tiles),
+        "vdot": (lambda: pyclmm.linalg.vdot(PLANE, PLANE.reshape(*square, 1)), vdot),
         "einsum": (lambda: pyclmm.linalg.einsum("ij,ij->ij", PLANE, PLANE), r"linalg\.einsum of ndarray "),
         "Arrays": (on_the_device, r"rejected 100000000 bytes for out"),
-        "empty": (
-            lambda: arrays.empty(default_queue(), (SIDE, SIDE), "f4").shape,
-            r"rejected 100000000 bytes",
-        ),
+        "empty": (lambda: arrays.empty(default_queue(), square, "f4").shape, r"rejected 100000000 bytes"),
         "matrix_power": (lambda: pyclmm.linalg.matrix_power(PLANE, 0), r"linalg\.matrix_power of ndarray "),
         "dask": (in_dask, "a chunk's product"),
     }

@@ -1,19 +1,18 @@
 """`pyclmm multiply` in this process, and the matrices that it writes."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
-from click.testing import CliRunner
 
-from pyclmm.tools import cli
+from tests.support.commands import command
 from tests.support.optional import optional
 
 h5py = optional("h5py")
 zarr = optional("zarr")
 
 
-def multiply(*arguments: object) -> Any:
-    return CliRunner().invoke(cli.main, ["multiply", *map(str, arguments)])
+multiply = partial(command, "multiply")
 
 
 def kept(place: str) -> Any:

@@ -7,20 +7,9 @@ from functools import cache
 import pytest
 
 PACKAGES = (
-    "dask",
-    "distributed",
-    "gguf",
-    "h5py",
-    "jax",
-    "matplotlib",
-    "ml_dtypes",
-    "mypy",
-    "pandas",
-    "safetensors",
-    "sklearn",
-    "torch",
-    "zarr",
-)
+    "dask", "distributed", "gguf", "h5py", "jax", "matplotlib", "ml_dtypes", "mypy", "pandas", "safetensors",
+    "sklearn", "torch", "zarr",
+)  # fmt: skip
 
 
 class _Missing:

@@ -44,7 +44,7 @@ def takes_addresses() -> list[bool]:
 
 def kept_plans() -> dict[Any, Any]:
     """The plans that matmul and gemm keep, by what they are for."""
-    return dict(plan_cache._plans)
+    return dict(plan_cache._plans.items())
 
 
 def as_after_a_fork(patch: Any) -> None:

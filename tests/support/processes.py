@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections import OrderedDict
 from functools import cache
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -16,14 +15,30 @@ from pyclmm.checks import selfcheck
 from pyclmm.execution import host_path
 from pyclmm.linalg import repeated
 from pyclmm.opencl import binaries, crash_marks, program, queues
-from pyclmm.opencl.single_flight import SingleFlight
+from pyclmm.opencl.single_flight import LastUsed, SingleFlight
 from tests.support.limits import limited
 
 
-def python(*arguments, timeout=600, check=False, **keywords):
-    """A new interpreter with these arguments, when it has ended: what subprocess.run gives, as text."""
-    command = [sys.executable, *map(str, arguments)]
+def ended(*command, timeout=600, check=False, **keywords):
+    """A command that has ended: what subprocess.run gives, as text."""
+    command = [*map(str, command)]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=check, **keywords)
+
+
+def python(*arguments, **keywords):
+    """A new interpreter with these arguments, when it has ended."""
+    return ended(sys.executable, *arguments, **keywords)
+
+
+def in_a_process_of_its_own(call, *arguments):
+    """Call a function of a module, with constants. What it does may end the process."""
+    code = f"import {call.__module__} as t; t.{call.__name__}{arguments!r}"
+    done = python("-c", code, cwd=Path(pyclmm.__file__).parents[1])
+    assert done.returncode == 0, f"it ended with {done.returncode}: {done.stderr[-1000:]}"
+
+
+def runs(pid):
+    return ended("ps", "-o", "stat=", "-p", pid).stdout.strip()[:1] not in ("", "Z")
 
 
 def with_this_package(**variables):
@@ -47,7 +62,7 @@ _COMPILED = {
     (program, "_programs"): lambda: SingleFlight(program._PROGRAMS_KEPT),
     (program, "_held"): WeakValueDictionary,
     (program, "_marks"): dict,
-    (plan_cache, "_plans"): OrderedDict,
+    (plan_cache, "_plans"): lambda: LastUsed(256),
 }
 
 

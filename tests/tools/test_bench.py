@@ -8,17 +8,17 @@ from dataclasses import replace
 import numpy as np
 import pyopencl as cl
 import pytest
-from click.testing import CliRunner
 
 from pyclmm.errors import DeviceMemoryError, UnsupportedError
 from pyclmm.kernels import KERNELS
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import new_queue
 from pyclmm.plan import Matmul
-from pyclmm.tools import cli, plots, report, terminal, timing
+from pyclmm.tools import plots, report, terminal, timing
 from pyclmm.tools.bench import Others, Row, Rung, Track, kernel_names
 from pyclmm.tools.timing import NUMPY, Sample, Size, Terms, check_memory, ladder, random_pair
 from tests.support import contexts
+from tests.support.commands import command
 from tests.support.faults import changed_source
 from tests.support.selection import slow
 
@@ -49,16 +49,12 @@ def test_the_ladder_has_the_sizes_of_the_course():
 @pytest.mark.parametrize(
     ("size", "work"),
     [
-        (Size(4096, 4096, 4096), 1e6),
-        (Size(16, 2048, 2048), 1e7),
-        (Size(1, 4096, 4096), 1e6),
-        (Size(1, 1, 10**8), 1e6),
-        (Size(5000, 3, 5000), 1e6),
-        (Size(20, 30, 40, 1000), 1e6),
+        (Size(4096, 4096, 4096), 1e6), (Size(16, 2048, 2048), 1e7), (Size(1, 4096, 4096), 1e6),
+        (Size(1, 1, 10**8), 1e6), (Size(5000, 3, 5000), 1e6), (Size(20, 30, 40, 1000), 1e6),
         (Size(100, 200, 300, 1000), 1e6),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_a_shrunk_product_keeps_its_short_sides(size, work):
     small = size.shrunk(work)
     assert small.work == pytest.approx(work, rel=0.05)
@@ -265,15 +261,10 @@ def test_memory_is_checked_before_anything_is_drawn(queue):
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (0, "0"),
-        (1234567, "1234567"),
-        (123.4, "123"),
-        (0.01234, "0.0123"),
-        (9.99, "9.99"),
-        (0.000123, "0.000123"),
-        (1e-7, "1.00e-07"),
+        (0, "0"), (1234567, "1234567"), (123.4, "123"), (0.01234, "0.0123"), (9.99, "9.99"),
+        (0.000123, "0.000123"), (1e-7, "1.00e-07"),
     ],
-)
+)  # fmt: skip
 def test_three_significant_digits(value, text):
     assert terminal.significant(value) == text
 
@@ -405,8 +396,7 @@ def test_plots_are_drawn(tmp_path, suffix):
 )
 def test_compare_says_what_to_use(contests, ours, numpy, said):
     contests.take(auto=ours, numpy=numpy)
-    shown = CliRunner().invoke(cli.main, ["compare", "9", "8", "7"])
-    assert shown.exit_code == 0, shown.output
+    shown = command("compare", "9", "8", "7")
     assert " ".join(shown.stdout.split()).startswith(said)
     assert "9 x 8 x 7 float32 NN: pyclmm" in " ".join(shown.stdout.split())
 
@@ -415,16 +405,14 @@ def test_compare_says_what_to_use(contests, ours, numpy, said):
 def test_compare_is_not_certain_of_what_it_could_not_measure(contests, busy, why):
     contests.take(auto=(0.01, 0.01, 0.09), numpy=(0.02, 0.02, 0.05))
     contests.beside(Others(1.0, busy))
-    shown = CliRunner().invoke(cli.main, ["compare", "9x8x7"])
+    shown = command("compare", "9x8x7")
     lines = shown.stdout.split("Not certain, as ")
-    assert shown.exit_code == 0, shown.output
     assert " ".join(lines[1].split()).startswith(f"{why}: use pyclmm here: ")
     assert ("the machine is busy" in " ".join(lines[0].split())) == bool(busy)
 
 
 def test_compare_measures(own_caches):
-    shown = CliRunner().invoke(cli.main, ["compare", "20", "30", "40", "--dtype", "float64", "--json", "-"])
-    assert shown.exit_code == 0
+    shown = command("compare", "20", "30", "40", "--dtype", "float64", "--json", "-")
     data = json.loads(shown.stdout)
     assert {row["kernel"] for row in data["products"][0]["rows"]} == {"auto", "numpy"}
     assert all(row["wall_s"] > 0 and row["correct"] for row in data["products"][0]["rows"])
@@ -435,8 +423,7 @@ def test_compare_answers_where_nothing_can_run(monkeypatch):
         raise UnsupportedError("no kernel could be used")
 
     monkeypatch.setattr(timing, "Matmul", refused)
-    shown = CliRunner().invoke(cli.main, ["compare", "9", "8", "7"])
-    assert shown.exit_code == 0
+    shown = command("compare", "9", "8", "7")
     assert "Use NumPy here: pyclmm cannot compute 9 x 8 x 7 float32 NN: no kernel could be used" in " ".join(
         shown.stdout.split()
     )

@@ -12,10 +12,11 @@ import time
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from pyclmm.tools import bench, cli
+from pyclmm.tools import bench
 from pyclmm.tools.report import JSON_FORMAT
+from tests.support.commands import command
+from tests.support.processes import ended
 from tests.support.selection import slow, slow_rows
 
 ROOT = Path(__file__).parents[2]
@@ -63,19 +64,17 @@ def test_json_stands_alone_on_standard_output(command, keys, own_caches):
 @pytest.mark.parametrize("option", ["--json", *slow("--report")])
 def test_selftest_has_the_same_option(tmp_path, option):
     named = ("--kernel", "dpas")  # refused here: it takes a moment
-    shown = CliRunner().invoke(cli.main, ["selftest", *named, option, str(tmp_path / "s.json")])
-    assert shown.exit_code == 0, shown.output
+    shown = command("selftest", *named, option, str(tmp_path / "s.json"))
     assert "cannot run here: dpas (--reasons says why)" in shown.stdout
     data = json.loads((tmp_path / "s.json").read_text())
     assert (data["command"], data["interrupted"], data["format"]) == ("selftest", False, JSON_FORMAT)
-    alone = CliRunner().invoke(cli.main, ["selftest", "--reasons", *named, option])
+    alone = command("selftest", "--reasons", *named, option)
     assert json.loads(alone.stdout).keys() == data.keys()
 
 
 @pytest.mark.parametrize("product", [("8", "8", "8"), ("8x8x8",)])
 def test_a_number_is_no_file(product):
-    shown = CliRunner().invoke(cli.main, ["bench", "--json", *product])
-    assert shown.exit_code == 2
+    shown = command("bench", "--json", *product, status=2)
     assert f"'{product[0]}' is taken for its file; write `--json -`" in shown.stderr
 
 
@@ -164,7 +163,7 @@ def test_a_picture_does_not_replace_the_file_that_a_stream_goes_to(tmp_path):
 def test_the_name_of_a_stream_that_is_not_open_is_refused():
     for name in ("/dev/fd/99", "/dev/fd/9999999999", "/dev/stdout"):
         command = f"'{sys.executable}' -m pyclmm info --json {name} >&-"
-        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=600, check=False)
+        done = ended("sh", "-c", command)
         assert done.returncode == 2
         assert re.fullmatch(rf"Error: .*{name}: .*\n", done.stderr)
 
@@ -173,7 +172,7 @@ def test_the_name_of_a_stream_that_is_not_open_is_refused():
 @pytest.mark.parametrize("closed", [">&-", *slow("2>&-", "<&-")])
 def test_streams_may_be_closed(closed):
     command = f"'{sys.executable}' -m pyclmm info {closed}"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=600, check=False)
+    done = ended("sh", "-c", command)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -182,8 +181,7 @@ def test_streams_may_be_closed(closed):
 def test_a_deleted_working_directory_is_said(tmp_path, command):
     shell = f"mkdir gone && cd gone && rmdir ../gone && '{sys.executable}' -m pyclmm {command}"
     env = os.environ | {"PYTHONPATH": str(ROOT)}  # without an empty entry, which is the working directory
-    command = ["sh", "-c", shell]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    done = ended("sh", "-c", shell, cwd=tmp_path, env=env)
     assert done.returncode == 2
     assert done.stderr.startswith("Error: the working directory was deleted, change to another one: ")
 
@@ -250,8 +248,8 @@ def test_a_short_measurement_says_nothing():
 
 def test_bench_warns_of_a_busy_machine(contests):
     contests.beside(bench.Others(1.0, 1.25))
-    shown = CliRunner().invoke(cli.main, list(BENCH))
+    shown = command(*BENCH)
     assert "other processes used 1.2 of its" in shown.stdout
-    alone = CliRunner().invoke(cli.main, [*BENCH, "--json"])
+    alone = command(*BENCH, "--json")
     assert json.loads(alone.stdout)["others_processors"] == 1.25
     assert "WARNING: the machine is busy" in alone.stderr

@@ -33,9 +33,8 @@ def here(monkeypatch, tmp_path):
 def refused(*arguments):
     """What the command says, which must be one line."""
     before = {path for path in os.listdir() if path != "kept"}
-    shown = multiply(*arguments)
+    shown = multiply(*arguments, status=2)
     assert isinstance(shown.exception, SystemExit), repr(shown.exception)
-    assert shown.exit_code == 2, shown.output
     assert re.fullmatch(r"Error: [^\n]+\n", shown.stderr), shown.stderr
     assert shown.stderr.rstrip("\n").isprintable()
     assert {path for path in os.listdir() if path != "kept"} == before
@@ -53,17 +52,12 @@ def npy(header, body=b"\0" * 64, version=b"\x01\x00"):
     [
         *("(-3, 4)", "(-1000, 1000)", "(-2, -2)", f"({10**30}, 4)", "(2**62, 2)", "(4611686018427387904, 8)"),
         *(
-            "(1.5, 2)",
-            "'ab'",
-            "(True, 4)",
-            "None",
-            "(" * 200 + ")" * 200,
-            "((4, 4), 4)",
+            "(1.5, 2)", "'ab'", "(True, 4)", "None", "(" * 200 + ")" * 200, "((4, 4), 4)",
             "(1000000, 1000000)",
         ),
         "()",
     ],
-)
+)  # fmt: skip
 def test_a_npy_file_whose_header_has_such_a_shape(shape):
     npy(f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n")
     shown = refused("x.npy", "a.npy", "c.npy")
@@ -116,16 +110,8 @@ def test_files_of_another_kind_under_a_name(here):
     os.mkfifo("pipe.npy")
     os.mkfifo("pipe.h5")
     os.symlink("loop.npy", "loop.npy")
-    for name in (
-        "z.npy",
-        "n.h5:A",
-        "folder.npy",
-        "folder.h5:A",
-        "file.zarr",
-        "pipe.npy",
-        "pipe.h5:A",
-        "loop.npy",
-    ):
+    mapped, stored = ("z.npy", "folder.npy", "pipe.npy", "loop.npy"), ("n.h5:A", "folder.h5:A", "pipe.h5:A")
+    for name in (*mapped, *stored, "file.zarr"):
         assert name.partition(":")[0] in refused(name, "a.npy", "c.npy")
 
 
@@ -133,21 +119,12 @@ def test_files_of_another_kind_under_a_name(here):
     "name",
     [
         *(
-            "../a.zarr",
-            "A/../A",
-            ".",
-            "./A",
-            "A/B",
-            "A/c",
-            "A\\..\\A",
-            "none",
-            "/",
-            "zarr.json",
+            "../a.zarr", "A/../A", ".", "./A", "A/B", "A/c", "A\\..\\A", "none", "/", "zarr.json",
             "A/zarr.json",
         ),
         *("A\0", "\udcff", "n" * 300),
     ],
-)
+)  # fmt: skip
 def test_a_zarr_name_that_leads_to_no_array(name):
     refused(f"g.zarr:{name}", "a.npy", "c.npy")
     refused("a.npy", f"g.zarr:{name}", "c.npy")
@@ -241,6 +218,6 @@ def test_bytes_changed_at_random(name):
             changed[draw.randrange(6 if name == "a.npy" else 0, min(len(right), 128))] = draw.randrange(256)
         with open(name, "wb") as file:
             file.write(changed)
-        shown = multiply(name.split("/")[0], "g.zarr:A", "c.npy", "--explain")
+        shown = multiply(name.split("/")[0], "g.zarr:A", "c.npy", "--explain", status=None)
         assert shown.exit_code in (0, 2), repr(shown.exception)
         assert shown.exit_code == 0 or re.fullmatch(r"Error: [^\n]+\n", shown.stderr), shown.stderr

@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from pyclmm.errors import CacheWarning
 from pyclmm.kernels.rates import MEANINGS, as_numbers
 from pyclmm.opencl import steps, user_rates
 from pyclmm.opencl.devices import default_device, device_info
-from pyclmm.tools import cli, probes
+from pyclmm.tools import probes
+from tests.support.commands import command
 from tests.support.faults import noted
 
 HERE = default_device()
@@ -59,18 +59,14 @@ def test_no_compiler_makes_one_vector_of_several_runs(monkeypatch):
 
 @pytest.mark.usefixtures("found_at_once")
 def test_a_device_without_a_name_measures_rates_only():
-    result = CliRunner().invoke(cli.main, ["tune", "--device"], catch_exceptions=False)
-    assert result.exit_code == 0
+    result = command("tune", "--device")
     assert all(name in result.output for name in MEANINGS)
     assert "product" not in result.output, "no product was tuned"
 
 
 @pytest.mark.usefixtures("found_at_once")
 def test_the_rates_of_a_named_device():
-    result = CliRunner().invoke(
-        cli.main, ["tune", "--rates", "--device", HERE.name.strip()], catch_exceptions=False
-    )
-    assert result.exit_code == 0
+    result = command("tune", "--rates", "--device", HERE.name.strip())
     assert HERE.name.strip() in result.output
     assert user_rates.file_of(device_info(HERE).identity).path.exists()
 
@@ -80,15 +76,13 @@ def test_rates_that_cannot_be_kept_are_a_failure(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("PYCLMM_CACHE_DIR", str(tmp_path / "file"))
     with pytest.warns(CacheWarning, match="not all can be kept"):
-        result = CliRunner().invoke(cli.main, ["tune", "--rates"])
-    assert result.exit_code == 2
+        result = command("tune", "--rates", status=2)
     assert "nothing is kept" in result.output
 
 
 def test_a_rate_that_cannot_be_is_named_and_the_others_are_kept(monkeypatch, found_at_once, tmp_path):
     monkeypatch.chdir(tmp_path)
     found_at_once.refusals = ["matrix16: 6.56e+14 multiply-adds a second were measured. 4e+14 stays."]
-    result = CliRunner().invoke(cli.main, ["tune", "--rates", "--json", "rates.json"])
-    assert result.exit_code == 0
+    result = command("tune", "--rates", "--json", "rates.json")
     assert "matrix16: 6.56e+14 multiply-adds" in result.output
     assert json.loads(Path("rates.json").read_text())["refused"][0].startswith("matrix16")

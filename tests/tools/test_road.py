@@ -3,10 +3,10 @@
 import itertools
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from pyclmm.errors import LaunchError
 from pyclmm.kernels import KERNELS, kernel_named
@@ -15,21 +15,19 @@ from pyclmm.kernels.traffic import traffic
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.problem.canonical import problem_of
 from pyclmm.selection.select import refusal
-from pyclmm.tools import cli, plots, terminal
+from pyclmm.tools import plots, terminal
 from pyclmm.tools import road as module
 from pyclmm.tools.bench import Others, Point, Row
 from pyclmm.tools.road import KERNELS_OF_THE_ROAD, Road
 from pyclmm.tools.timing import Sample
+from tests.support.commands import command
 from tests.support.optional import optional
 from tests.support.probes import RATES
 
 agg, mpl_text = optional("matplotlib.backends.backend_agg"), optional("matplotlib.text")
 
 SIDE = 24
-
-
-def run(*arguments):
-    return CliRunner().invoke(cli.main, ["road", "--size", str(SIDE), *map(str, arguments)])
+run = partial(command, "road", "--size", SIDE)
 
 
 pytestmark = pytest.mark.usefixtures("measured")
@@ -62,7 +60,6 @@ def able():
 def test_every_kernel_that_can_runs_and_is_judged_by_its_own_limit(tmp_path, measured):
     file, picture = tmp_path / "road.json", tmp_path / "road.png"
     shown = run("--json", file, "--plot", picture)
-    assert shown.exit_code == 0, shown.output
     data = json.loads(file.read_text())
     names = [point["kernel"] for point in data["points"]]
     assert names == list(able())
@@ -115,8 +112,7 @@ def test_a_fast_kernel_climbs_to_the_asked_size(short):
 def test_a_wrong_result_is_exit_code_1(short, contests):
     short("naive", "tiled")
     contests.result = lambda right: right + 7
-    shown = run()
-    assert shown.exit_code == 1
+    shown = run(status=1)
     assert "WRONG results: naive, tiled" in shown.stdout
     assert "Error: wrong results from naive, tiled" in shown.stderr
 
@@ -133,8 +129,7 @@ def test_a_kernel_that_fails_is_named_and_the_others_run(short, contests):
 def test_ctrl_c_keeps_the_samples_that_were_taken(short, contests):
     short("naive", "tiled", "flat")
     contests.fail("tiled", KeyboardInterrupt(), at=4)
-    shown = run("--json", "-")
-    assert shown.exit_code == 130
+    shown = run("--json", "-", status=130)
     assert json.loads(shown.stdout)["interrupted"] is True
     assert [point["kernel"] for point in points(shown)] == ["naive", "tiled"]
     assert len(points(shown)[-1]["walls_s"]) == 2, "the first run is checked and not timed"
@@ -143,10 +138,9 @@ def test_ctrl_c_keeps_the_samples_that_were_taken(short, contests):
 
 def test_ctrl_c_before_the_first_kernel_says_so(measured):
     measured.pressed = True
-    shown = run()
-    assert shown.exit_code == 130
+    shown = run(status=130)
     assert shown.stderr == "Interrupted; nothing was measured yet\n"
-    data = json.loads(run("--json", "-").stdout)
+    data = json.loads(run("--json", "-", status=130).stdout)
     assert (data["interrupted"], data["rates"], data["points"]) == (True, None, [])
 
 
@@ -154,8 +148,7 @@ def test_a_road_that_no_kernel_can_walk_is_exit_code_2(short):
     if not {"mfma", "dpas"}.isdisjoint(able()):
         pytest.skip("this device runs one of them")
     short("mfma", "dpas")
-    shown = run()
-    assert shown.exit_code == 2
+    shown = run(status=2)
     assert "Error: no kernel of the road could run here" in shown.stderr
 
 

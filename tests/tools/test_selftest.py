@@ -7,12 +7,12 @@ import json
 import os
 import re
 import socket
+from functools import partial
 from pathlib import Path
 from string import Template
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -23,11 +23,12 @@ from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.problem import dtypes
 from pyclmm.problem.canonical import problem_of
-from pyclmm.tools import cli, laws, selftest
+from pyclmm.tools import laws, selftest
 from pyclmm.tools.terminal import Stage
 from tests.checks.test_selfcheck import WRONG
 from tests.conformance.offline import TARGETS
 from tests.support import made_up
+from tests.support.commands import command
 from tests.support.contexts import new_queue
 from tests.support.faults import changed_source, changed_sources
 
@@ -71,8 +72,7 @@ compiler.read_source, program._build, cl.enqueue_nd_range_kernel = wrong_source,
 )
 
 
-def command(*options):
-    return CliRunner().invoke(cli.main, ["selftest", *map(str, options)])
+run = partial(command, "selftest")
 
 
 @pytest.fixture
@@ -135,8 +135,7 @@ def test_a_kernel_that_hangs_is_told_with_its_law(limits, sabotage):
 
 def test_the_command_writes_a_report_that_names_nobody(sabotage, secrets, tmp_path):
     file = tmp_path / "report.json"
-    done = command("--kernel", "sequential", "--kernel", "tiled", "--report", file)
-    assert done.exit_code == 1
+    done = run("--kernel", "sequential", "--kernel", "tiled", "--report", file, status=1)
     assert "Error: sequential, tiled did not pass" in done.output
     text = file.read_text()
     for secret in secrets:
@@ -154,8 +153,7 @@ def test_the_command_writes_a_report_that_names_nobody(sabotage, secrets, tmp_pa
 
 def test_the_command_reports_success(tmp_path):
     file = tmp_path / "report.json"
-    done = command("--quick", "--kernel", "naive", "--report", file)
-    assert done.exit_code == 0, done.output
+    done = run("--quick", "--kernel", "naive", "--report", file)
     assert "passed" in done.output
     assert json.loads(file.read_text())["kernels"][0]["verdict"] == "passed"
 
@@ -163,11 +161,9 @@ def test_the_command_reports_success(tmp_path):
 def test_only_the_kernels_that_were_named_are_tested(tmp_path):
     """Two that most devices refuse, which takes a moment."""
     file = tmp_path / "report.json"
-    done = command("--kernel", "wgmma", "--kernel", "dpas", "--report", file)
-    assert done.exit_code == 0, done.output
+    run("--kernel", "wgmma", "--kernel", "dpas", "--report", file)
     assert [each["kernel"] for each in json.loads(file.read_text())["kernels"]] == ["wgmma", "dpas"]
-    unknown = command("--kernel", "dpsa", "--report", file)
-    assert unknown.exit_code == 2
+    unknown = run("--kernel", "dpsa", "--report", file, status=2)
     assert "unknown kernel 'dpsa': did you mean 'dpas'" in unknown.output
 
 
@@ -192,8 +188,7 @@ def test_a_package_that_is_not_installed_is_no_fault_of_a_kernel(use_laws, witho
 
 def test_a_package_that_is_not_installed_is_named(without_ml_dtypes, tmp_path):
     file = tmp_path / "report.json"
-    done = command("--kernel", "dpas", "--json", file)
-    assert done.exit_code == 0, done.output
+    done = run("--kernel", "dpas", "--json", file)
     assert 'skipped: bfloat16 needs ml_dtypes: pip install "pyclmm[bfloat16]"' in done.output
     assert list(json.loads(file.read_text())["skipped"]) == ["bfloat16"]
 
@@ -276,11 +271,7 @@ GEMM, EXTRAS, NAIVE = "include/gemm.h", "include/extras.h", "textbook/naive.cl"
 FLAWS = {
     "error bound of random numbers": (GEMM, "SCALE(alpha, acc);", "SCALE(alpha, acc) * 1.0001f;"),
     "exact integers, far from the start": (NAIVE, "k < K; ++k", "k < min(K, 9000); ++k"),
-    "strides, offsets, and operands that a stack shares": (
-        EXTRAS,
-        "all_bias + bias_offset",
-        "all_bias + 0",
-    ),
+    "strides, offsets, and operands that a stack shares": (EXTRAS, "all_bias + bias_offset", "all_bias + 0"),
     "transposes": (GEMM, "#if TRANS_A", "#if 0"),
     "element types": ("include/types.h", "vload_half", "2 * vload_half"),
     "stacks": (GEMM, "[4 * (z) + (which)]", "[4 * min((long)(z), 3L) + (which)]"),

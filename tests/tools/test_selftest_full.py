@@ -10,7 +10,6 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from pyclmm.checks import drawn_products
 from pyclmm.kernels import KERNELS, kernel_named
@@ -19,8 +18,9 @@ from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.problem.dtypes import ELEMENT_TYPES
 from pyclmm.problem.gemm import ACTIVATIONS
-from pyclmm.tools import cli, laws, selftest
+from pyclmm.tools import laws, selftest
 from tests.support import made_up
+from tests.support.commands import command
 from tests.support.contexts import new_queue
 from tests.support.faults import changed_source
 
@@ -182,15 +182,13 @@ def test_the_report_says_how_to_repeat_what_failed(monkeypatch, children, use_la
 
     children.answers = selftest.answers
     file = tmp_path / "report.json"
-    done = CliRunner().invoke(cli.main, ["selftest", "--full", "--kernel", "naive", "--report", str(file)])
-    assert done.exit_code == 1, done.output
+    done = command("selftest", "--full", "--kernel", "naive", "--report", str(file), status=1)
     [kernel] = json.loads(file.read_text())["kernels"]
     [bad] = [law for law in kernel["laws"] if law["verdict"] == "wrong"]
     assert bad["repeat"] in " ".join(done.output.split())
     words = shlex.split(bad["repeat"])
     assert words[-4:] == ["--kernel", "naive", "--case", str(number)]
-    again = CliRunner().invoke(cli.main, words[1:])
-    assert again.exit_code == 1
+    again = command(*words[1:], status=1)
     assert f"product {number}, " in again.output
     assert "covered: " not in again.output
 
@@ -198,8 +196,7 @@ def test_the_report_says_how_to_repeat_what_failed(monkeypatch, children, use_la
 def test_a_number_that_no_kernel_has_is_an_error(children):
     children.answers = selftest.answers
     arguments = ["selftest", "--kernel", "naive", "--kernel", "auto", "--case", "9999"]
-    done = CliRunner().invoke(cli.main, arguments)
-    assert done.exit_code == 2, done.output
+    done = command(*arguments, status=2)
     assert "without a drawn product of this number: naive, auto\n" in done.stdout
     assert "cannot run here" not in done.stdout
     assert done.stderr.startswith("Error: --case 9999: no kernel that was asked for has such a product here")
@@ -207,8 +204,7 @@ def test_a_number_that_no_kernel_has_is_an_error(children):
 
 def test_auto_may_be_asked_for_alone(children):
     children.answers = lambda request: [asdict(selftest.LawVerdict("x", selftest.PASSED, 1))]
-    done = CliRunner().invoke(cli.main, ["selftest", "--kernel", "auto"])
-    assert done.exit_code == 0, done.output
+    command("selftest", "--kernel", "auto")
     assert [request["kernel"] for request in children.requests] == ["auto"]
 
 

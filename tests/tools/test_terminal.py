@@ -160,12 +160,9 @@ def test_the_pace_is_that_of_the_present_series(monkeypatch, clock, capsys):
         for clock.now, step in steps.items():
             on_stage(step)
     assert capsys.readouterr().err.splitlines() == [
-        "a  10 s, 0 of 8",
-        "a  20 s, 5 of 8, 2 s each, 6 s left",
-        "b  2:00, 2 of 9",
-        "b  2:10, 4 of 9, 5 s each, 25 s left",
-        "c  2:20, 0 of 9",
-    ]
+        "a  10 s, 0 of 8", "a  20 s, 5 of 8, 2 s each, 6 s left", "b  2:00, 2 of 9",
+        "b  2:10, 4 of 9, 5 s each, 25 s left", "c  2:20, 0 of 9",
+    ]  # fmt: skip
 
 
 def test_a_dumb_terminal_gets_no_control_sequences():

@@ -24,15 +24,8 @@ SHAPES = [
 
 
 def machine(caches, bits, cores, local=1 << 20):
-    return replace(
-        DEVICE,
-        kind="cpu",
-        vendor="pocl",
-        compute_units=cores,
-        caches=caches,
-        local_mem_size=local,
-        target=Target(bits),
-    )
+    facts = {"compute_units": cores, "caches": caches, "local_mem_size": local, "target": Target(bits)}
+    return replace(DEVICE, kind="cpu", vendor="pocl", **facts)
 
 
 @pytest.mark.parametrize("caches", CACHES, ids=lambda c: f"{c.l1 // KIB}K-{c.l2 // KIB}K")

@@ -2,9 +2,6 @@
 
 import dataclasses
 import itertools
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +17,7 @@ from pyclmm.selection.select import candidates
 from tests.support.cases import small_integers
 from tests.support.guarded import before_a_guard
 from tests.support.made_up import dense_problem as problem
+from tests.support.processes import in_a_process_of_its_own
 from tests.support.selection import slow
 
 SMALL = kernel_named("small")
@@ -228,10 +226,7 @@ def multiply_before_guards():
 @pytest.mark.usefixtures("on_cpu")
 def test_no_vector_of_short_rows_goes_beyond_the_last():
     """In a process of its own, because such a read ends it."""
-    code = f"import {__name__} as t; t.multiply_before_guards()"
-    root = Path(__file__).parents[3]
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"it ended with {done.returncode}: {done.stderr[-1000:]}"
+    in_a_process_of_its_own(multiply_before_guards)
 
 
 def test_windows_whose_rows_overlap_are_offered_what_fits(cpu):

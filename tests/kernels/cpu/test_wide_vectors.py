@@ -2,7 +2,6 @@
 PoCL has none: such a program has no kernels, or ends the process."""
 
 import re
-import subprocess
 from dataclasses import replace
 
 import pytest
@@ -16,6 +15,7 @@ from pyclmm.problem.dtypes import ELEMENTS
 from pyclmm.problem.gemm import GemmProblem
 from tests.simulators.interleaved import CLANG
 from tests.support.made_up import EPYC_POCL, dense_problem
+from tests.support.processes import ended
 
 HASWELL = replace(EPYC_POCL, target=Target(256, ("fma",)))
 FLAGS = "-x cl -O1 -S -emit-llvm -target x86_64-unknown-linux -march=haswell -Wno-everything -o -"
@@ -29,10 +29,8 @@ pytestmark = pytest.mark.skipif(CLANG is None, reason="needs clang")
 
 
 def compiled(program):
-    return subprocess.run(
-        [CLANG, *FLAGS.split(), *HEADER, *build_options(program), "-"],
-        input=expanded(program.source), text=True, capture_output=True, check=True,
-    ).stdout  # fmt: skip
+    flags = (*FLAGS.split(), *HEADER, *build_options(program), "-")
+    return ended(CLANG, *flags, input=expanded(program.source), check=True).stdout
 
 
 def called(program, *patterns):

@@ -26,11 +26,8 @@ def of(kind, trans, align=16, **more):
     out = {"float64": "float64", "int8": "int32"}.get(kind, "float32")
     return GemmProblem(
         *(1, 1, 1, kind, kind, out, ELEMENTS[kind].accumulator, trans[0] == "T", trans[1] == "T"),
-        a_align=align,
-        b_align=align,
-        out_align=align,
-        c_type=out,
-        bias_type=out,
+        **dict.fromkeys(("a_align", "b_align", "out_align"), align),
+        **dict.fromkeys(("c_type", "bias_type"), out),
         precision="medium" if kind == "float32" else "highest",
         **more,
     )

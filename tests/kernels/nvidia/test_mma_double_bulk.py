@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
 from dataclasses import replace
 from functools import cache
 from math import ceil
@@ -22,6 +21,7 @@ from tests.kernels.nvidia.test_matrix_units import CLANG_FLAGS
 from tests.simulators.interleaved import CLANG
 from tests.simulators.ptx_machine import Kernel, Machine
 from tests.support.made_up import H200
+from tests.support.processes import ended
 from tests.support.selection import few
 
 PTX_BUILTINS = (Path(__file__).parents[2] / "simulators/ptx_builtins.h").read_text()
@@ -38,8 +38,7 @@ def config(bm, bn, bk, sgm, sgn, stages, slices=1, split_k=1):
 def translated(program):
     source = PTX_BUILTINS + expanded(program.source)
     options = [o for o in build_options(program) if not o.startswith("-cl-std")]
-    command = [CLANG, *CLANG_FLAGS, *options]
-    text = subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout
+    text = ended(CLANG, *CLANG_FLAGS, *options, input=source, check=True).stdout
     rewritten = compiler.rewritten(text.replace(".target sm_80", ".target sm_90").encode()).decode()
     return Kernel.of(rewritten, "matmul_mma_double_bulk")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import gcd
 
 import ml_dtypes
 import numpy as np
@@ -151,21 +152,37 @@ def test_all_bits_of_affine_weights(case, how, small, folder):
     check_weights(kernel, config, kind, name, rows, k, folder)
 
 
+LAST = (46, 7)  # of the pairs of 47 columns
+
+
+@pytest.mark.parametrize("order", ["rows", "fragments"])
 @pytest.mark.parametrize(
-    ("size", "place"),
-    [(32, (0, 0)), (32, (0, 7)), (32, (47, 1)), (32, (31, 6)), (128, (3, 0)), (128, (5, 1))],
+    ("name", "place", "pair", "k"),
+    [
+        *(("affine4_g32_float16", place, (0, 2.0**-9), 256) for place in ((0, 0), (0, 7), (46, 1), LAST)),
+        *(("affine4_g128_float16", place, (0, 2.0**-9), 256) for place in ((3, 0), (46, 1))),
+        ("affine4_g32_float16", LAST, TWICE_ROUNDED["float16"][0], 256),
+        ("affine4_g32_float16", LAST, (2.0**-16, 2.0**-12), 256),
+        ("affine4_g32_float16", LAST, (2.0**-3, 2.0**-3), 256),
+        ("affine4_g32_bfloat16", LAST, (2.0**-8 * 129 / 128, -(2.0**-38)), 256),
+        *(("affine4_g32_float16", place, (0, 2.0**-9), 1024) for place in ((0, 13), (46, 29))),
+        ("affine8_g32_float16", LAST, (1057 / 1024 * 2.0**-14, 4 + 2.0**-8), 256),
+    ],
 )
-@pytest.mark.parametrize("pair", [TWICE_ROUNDED["float16"][0], (0, 2.0**-9)])
-def test_one_group_that_the_quickest_way_does_not_serve(pair, size, place, folder):
-    """All others are as it wants them. A work-group judges two groups at a time; of 128 weights three fit."""
-    name, rng, n, k = f"affine4_g{size}_float16", np.random.default_rng(3), 48, 256
-    form = format_named(name)
+def test_one_group_that_the_quickest_way_does_not_serve(name, place, pair, k, order, folder):
+    """All others are as it wants them. A work-group judges several at a time, and a rest."""
+    kernel = WGMMA if order == "rows" else BLOCKS
+    form = format_named(name if order == "rows" else f"{name}_{order}")
+    rng, n, kind = np.random.default_rng(3), 47, name.split("_")[-1]
     rows = rng.integers(0, 256, (n, form.row_nbytes(k)), np.uint8)
-    pairs = rng.choice((-1, 1), (n, k // size, 2)) * np.float16([2.0**-8, 2.0**-7])
+    if form.bits == 8:
+        rows[:] = 31  # times that scale: a half of the bias's last place, and float32 loses what is missing
+    pairs = rng.choice((-1, 1), (n, k // form.group_size, 2)) * np.array([2.0**-8, 2.0**-7])
     pairs[place] = pair
-    values = np.swapaxes(pairs, 1, 2).astype(np.float16).reshape(n, -1).view(np.uint8)
+    values = np.swapaxes(pairs, 1, 2).astype(TYPES[kind]).reshape(n, -1).view(np.uint8)
     rows[:, k * form.bits // 8 :][:, : values.shape[1]] = values
-    check_weights(WGMMA, wgmma_config((64, 64, 128, 3, 1, 1), k), "float16", name, rows, k, folder)
+    rows = ordered(in_rows(form), rows, k, form.order)[1]
+    check_weights(kernel, wgmma_config((64, 64, 128, 3, 1, 1), k), kind, form.name, rows, k, folder)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +236,9 @@ def test_the_self_check_reaches_the_quickest_way_and_the_others(name, kind):
 
 def check_weights(kernel, config, kind, name, rows, k, folder):
     """The weights, one by one, as sums of one product: sums of -0 are 0."""
-    given = replace(of(kind, (64, len(rows), k), name), out_type=kind, ldb=rows.shape[-1], ldo=len(rows))
+    n = len(rows)
+    sizes = {"ldb": rows.shape[-1], "ldo": n, "out_align": gcd(16, 2 * n)}
+    given = replace(of(kind, (64, n, k), name), out_type=kind, **sizes)
     want = format_named(name).dequantize(rows, k).astype(TYPES[kind]).T + TYPES[kind].type(0)
     for first in range(0, k, 64):
         got = one_hot_product(kernel, given, config, rows, first, folder)

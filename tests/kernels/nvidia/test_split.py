@@ -170,15 +170,10 @@ def small_integers(rng, shape, dtype):
 
 
 PACKED = [
-    ("f4", 1, "NN", (False, False), 0),
-    ("f4", 1, "TT", (False, False), 3),
-    ("f4", 2, "NT", (False, False), 0),
-    ("f4", 1, "TN", (False, False), 0),
-    ("c8", 0, "TN", (True, False), 0),
-    ("c8", 1, "NN", (False, True), 0),
-    ("c8", 1, "TT", (True, True), 3),
-    ("c8", 2, "TT", (False, True), 0),
-]
+    ("f4", 1, "NN", (False, False), 0), ("f4", 1, "TT", (False, False), 3),
+    ("f4", 2, "NT", (False, False), 0), ("f4", 1, "TN", (False, False), 0), ("c8", 0, "TN", (True, False), 0),
+    ("c8", 1, "NN", (False, True), 0), ("c8", 1, "TT", (True, True), 3), ("c8", 2, "TT", (False, True), 0),
+]  # fmt: skip
 
 
 @runs_kernels

@@ -87,14 +87,8 @@ def tiled(given, device, bm, bn, split_k, stages, options):
 def test_products_are_exact(folder, dtype, trans, shape, wanted, units, stack, padded_to, epilogue):
     aligned = padded_to * np.dtype(dtype).itemsize
     more = {"has_c": True, "bias": "column"} if epilogue else {}
-    given = of(
-        *(np.dtype(dtype).name, trans, shape, stack),
-        a_align=aligned,
-        b_align=aligned,
-        out_type="float32",
-        precision="medium" if dtype is SINGLE else "highest",
-        **more,
-    )
+    more |= {"a_align": aligned, "b_align": aligned, "precision": "medium" if dtype is SINGLE else "highest"}
+    given = of(np.dtype(dtype).name, trans, shape, stack, out_type="float32", **more)
     device = replace(H200, compute_units=units, clusters=True)
     config = tiled(given, device, *wanted)
     if epilogue and config.option("drain"):
@@ -130,12 +124,7 @@ UNALIGNED = [  # elements and results, layout, (M, N, K), (tile ..), compute uni
     ("float16 float16", "NT", (270, 137, 264), tile(256, 128), 2, (), {}),
     ("float16 float16", "NN", (140, 521, 72), tile(64, 256, alternate=1), 1, (), {}),
     (
-        "float16 float16",
-        "NN",
-        (203, 150, 72),
-        tile(64, 128, swapped=1),
-        2,
-        (),
+        "float16 float16", "NN", (203, 150, 72), tile(64, 128, swapped=1), 2, (),
         {"has_c": True, "bias": "row"},
     ),
     ("float16 float16", "NN", (203, 152, 264), tile(64, 32, swapped=1, split_k=2), 2, (), {}),
@@ -150,7 +139,7 @@ UNALIGNED = [  # elements and results, layout, (M, N, K), (tile ..), compute uni
     ("int8 int32", "TT", (144, 203, 144), tile(64, 128), 2, (), {}),
     ("int8 int32", "NN", (203, 144, 144), tile(64, 64, swapped=1), 2, (), {}),
     ("int8 int32", "NT", (150, 203, 144), tile(64, 64), 2, (), {}),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(

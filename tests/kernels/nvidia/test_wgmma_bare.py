@@ -5,8 +5,6 @@ The emulated unit reads descriptors and multiplies as late as it may. A missing 
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +20,7 @@ from tests.simulators import interleaved
 from tests.simulators.simulated import check
 from tests.support.guarded import before_a_guard
 from tests.support.made_up import DEVICES, EPYC_INTEL, H200
+from tests.support.processes import in_a_process_of_its_own
 
 from .test_matrix_units import A100, assembled, compilers, problem
 
@@ -34,17 +33,12 @@ FULL = {"has_c": True, "bias": "row", "activation": "gelu", "a_align": 2, "out_a
 
 # element type, layout, (M, N, K), products
 CASES = [
-    ("float16", "NN", (1, 1, 1), ()),
-    ("float16", "NN", (64, 64, 64), ()),
-    ("float16", "NN", (65, 63, 129), ()),
-    ("float16", "NT", (130, 66, 65), ()),
-    ("float16", "TN", (70, 129, 200), ()),
-    ("float16", "TT", (33, 97, 16), ()),
-    ("float16", "NN", (3, 130, 70), (3,)),
-    ("float16", "TN", (66, 5, 63), (4,)),
-    ("bfloat16", "NN", (66, 70, 100), ()),
-    ("bfloat16", "TT", (64, 65, 70), (2,)),
-]
+    ("float16", "NN", (1, 1, 1), ()), ("float16", "NN", (64, 64, 64), ()),
+    ("float16", "NN", (65, 63, 129), ()), ("float16", "NT", (130, 66, 65), ()),
+    ("float16", "TN", (70, 129, 200), ()), ("float16", "TT", (33, 97, 16), ()),
+    ("float16", "NN", (3, 130, 70), (3,)), ("float16", "TN", (66, 5, 63), (4,)),
+    ("bfloat16", "NN", (66, 70, 100), ()), ("bfloat16", "TT", (64, 65, 70), (2,)),
+]  # fmt: skip
 
 
 @with_clang
@@ -81,17 +75,16 @@ def multiply_before_guards(folder):
         out = np.full((m, n), np.nan, HALF)
         arrays = dict(zip(("a", "b", "out", "c", "bias"), (*held, out, out, out), strict=True))
         arrays |= {"batch_offsets": np.zeros((1, 4), np.int64), "alpha": np.float32(1), "beta": np.float32(0)}
-        interleaved.run(FAMILY.launches(problem(m=m, n=n, k=k, trans=trans), TILE, H200), arrays, folder)
+        interleaved.run(
+            FAMILY.launches(problem(m=m, n=n, k=k, trans=trans), TILE, H200), arrays, Path(folder)
+        )
         assert np.array_equal(out, a.astype("f8") @ b)
 
 
 @with_clang
 def test_nothing_is_read_behind_an_operand(folder):
     """In a process of its own, because such a read ends it."""
-    code = f"import pathlib, {__name__} as t; t.multiply_before_guards(pathlib.Path({str(folder)!r}))"
-    root = Path(__file__).parents[3]
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"it ended with {done.returncode}: {done.stderr[-1000:]}"
+    in_a_process_of_its_own(multiply_before_guards, str(folder))
 
 
 # --- assembled -----------------------------------------------------------------------------------------

@@ -13,17 +13,9 @@ from tests.support.made_up import DEVICES, EPYC_INTEL, EPYC_POCL, H200, LLVMPIPE
 
 FAMILY = kernel_named("quantized")
 FORMATS = (
-    "q8_0",
-    "affine4_g64_float16",
-    "affine4_g128_float32",
-    "affine4_g32_float16",
-    "q4_0",
-    "q4_1",
-    "q4_k",
-    "mxfp4",
-    "nvfp4",
-    "q6_k",
-)
+    "q8_0", "affine4_g64_float16", "affine4_g128_float32", "affine4_g32_float16", "q4_0", "q4_1", "q4_k",
+    "mxfp4", "nvfp4", "q6_k",
+)  # fmt: skip
 TYPES = ("float32", "float16", "bfloat16")
 ITEMS = [
     TileConfig(tm=1, tn=4, split_k=1, options={"lanes": 16, "teams": 2}),

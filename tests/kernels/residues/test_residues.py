@@ -287,17 +287,8 @@ def test_layouts_and_the_epilogue(ta, tb, dtype, device):
     a, b, c, bias = draw(2, 33, 65)[0], draw(65, 70)[:, ::2], draw(33, 35), draw(35)
     ops = {"N": lambda x: x, "T": lambda x: x.T, "C": lambda x: x.conj().T}
     given = [np.ascontiguousarray(ops[t](x)) for t, x in ((ta, a), (tb, b))]
-    got = pyclmm.gemm(
-        *given,
-        c,
-        trans_a=ta,
-        trans_b=tb,
-        alpha=3.0,
-        beta=-2.0,
-        bias=bias,
-        kernel="residues",
-        precision="high",
-    )
+    how = {"trans_a": ta, "trans_b": tb, "alpha": 3.0, "beta": -2.0, "precision": "high"}
+    got = pyclmm.gemm(*given, c, bias=bias, kernel="residues", **how)
     assert np.array_equal(got, 3 * (a @ b) - 2 * c + bias)
 
 
