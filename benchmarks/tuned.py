@@ -39,7 +39,7 @@ from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
 from pyclmm.kernels.device import DeviceInfo
 from pyclmm.kernels.interface import Program
-from pyclmm.kernels.rates import Rates, as_numbers, measured_by_us
+from pyclmm.kernels.rates import MEASURED, Rates, as_numbers
 from pyclmm.opencl import clock
 from pyclmm.opencl.devices import device_info, find_device
 from pyclmm.opencl.queues import new_queue
@@ -65,7 +65,7 @@ def tuned(device: str) -> dict[str, Any]:
 
 def sets_of(device: DeviceInfo, measured: Mapping[str, float]) -> dict[str, DeviceInfo]:
     """The device with each set of rates that it may have."""
-    ours = measured_by_us(device.name)
+    ours = MEASURED.get(device.name)
     datasheet = replace(device, name=f"{device.name} unmeasured", user_rates=None).rates
     rates = {"datasheet": datasheet, **({"shipped": ours} if ours else {}), "tuned": Rates(**measured)}
     return {name: replace(device, user_rates=one) for name, one in rates.items()}

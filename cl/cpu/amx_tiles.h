@@ -86,19 +86,16 @@ INLINE void clear_block(void)
                    BYTES("0xc4,0xe2,0x7b,0x49,0xd0") BYTES("0xc4,0xe2,0x7b,0x49,0xd8") : : : "memory");
 }
 
-/* Sums of rows `stride` bytes apart: rdi the upper half, rcx the lower. TILELOADD, TILESTORED */
-INLINE void load_block(const ulong upper, const ulong lower, const long stride)
-{
-  __asm__ volatile(BYTES("0xc4,0xe2,0x7b,0x4b,0x04,0x17") BYTES("0xc4,0xe2,0x7b,0x4b,0x4c,0x17,0x40")
-                   BYTES("0xc4,0xe2,0x7b,0x4b,0x14,0x11") BYTES("0xc4,0xe2,0x7b,0x4b,0x5c,0x11,0x40")
-                   : : "D"(upper), "c"(lower), "d"(stride) : "memory");
-}
-INLINE void store_block_at(const ulong upper, const ulong lower, const long stride)
-{
-  __asm__ volatile(BYTES("0xc4,0xe2,0x7a,0x4b,0x04,0x17") BYTES("0xc4,0xe2,0x7a,0x4b,0x4c,0x17,0x40")
-                   BYTES("0xc4,0xe2,0x7a,0x4b,0x14,0x11") BYTES("0xc4,0xe2,0x7a,0x4b,0x5c,0x11,0x40")
-                   : : "D"(upper), "c"(lower), "d"(stride) : "memory");
-}
+/* Sums of rows `stride` bytes apart: rdi the upper half, rcx the lower. */
+#define DEFINE_MOVE(name, kind)                                                                                \
+  INLINE void name(const ulong upper, const ulong lower, const long stride)                                    \
+  {                                                                                                            \
+    __asm__ volatile(BYTES("0xc4,0xe2," kind ",0x4b,0x04,0x17") BYTES("0xc4,0xe2," kind ",0x4b,0x4c,0x17,0x40") \
+                     BYTES("0xc4,0xe2," kind ",0x4b,0x14,0x11") BYTES("0xc4,0xe2," kind ",0x4b,0x5c,0x11,0x40") \
+                     : : "D"(upper), "c"(lower), "d"(stride) : "memory");                                      \
+  }
+DEFINE_MOVE(load_block, "0x7b") /* TILELOADD */
+DEFINE_MOVE(store_block_at, "0x7a") /* TILESTORED */
 
 /* sums += A(32 rows, STEP) B(STEP, 32 columns). The rows of A are `stride` bytes apart, B is two tiles after another. */
 INLINE void multiply_block(const ulong upper, const ulong lower, const long stride, const ulong b)

@@ -25,13 +25,9 @@ INLINE VEC mac_across(const VEC acc, const VEC x, const VEC y)
   im.odd = CONJ_A ? -x.odd : x.odd;
   turned.even = CONJ_B ? -y.odd : y.odd;
   turned.odd = y.even;
-#if CONJ_B
   VEC other = y;
-  other.odd = -y.odd;
+  if (CONJ_B) other.odd = -y.odd;
   return FMA_VEC(im, turned, FMA_VEC(re, other, acc));
-#else
-  return FMA_VEC(im, turned, FMA_VEC(re, y, acc));
-#endif
 #else
   return FMA_VEC(x, y, acc);
 #endif

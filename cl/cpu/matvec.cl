@@ -117,7 +117,7 @@ INLINE void add_rows(
   {
     __local REAL *rest = (__local REAL *)sums[p];
     for (int j = vectors * LANES; j < count; ++j)
-      UNROLL for (int r = 0; r < rows; ++r) rest[j] = FMA_REAL(x[p][r], W_AT(w, r * ld + j), rest[j]);
+      UNROLL for (int r = 0; r < rows; ++r) rest[j] = mac_real(rest[j], x[p][r], W_AT(w, r * ld + j));
   }
 }
 

@@ -30,12 +30,12 @@ INLINE int moved(const int packed, const int at, const int tile, const int lengt
 #define FINAL_SUM(sum) (sum)
 #endif
 
-#if SWAPPED && MR >= PER_LANE
-/* Rows of the tile are columns of out: PER_LANE of them are turned at a time, the last ones moved back into the tile.
- * Of its columns, rows of out, the first `cols` are stored. */
+/* Stores the tile. SWAPPED: its rows are columns of out. PER_LANE of them are turned at a time, the last ones moved back into
+ * the tile; of its columns, rows of out, the first `cols` are stored. */
 INLINE void store_vectors(
     VEC acc[ROWS][NV], __global REAL *out, const long ldo, const REAL alpha, const int cols)
 {
+#if SWAPPED && MR >= PER_LANE
   UNROLL for (int group = 0; group < MR; group += PER_LANE) {
     const int r = min(group, MR - PER_LANE);
     UNROLL for (int v = 0; v < NV; ++v) {
@@ -49,24 +49,16 @@ INLINE void store_vectors(
         }
     }
   }
-}
 #elif SWAPPED
-INLINE void store_vectors(
-    VEC acc[ROWS][NV], __global REAL *out, const long ldo, const REAL alpha, const int cols)
-{
   VEC kept[TILE_VECS];
   FOR_TILE(r, v) kept[r * NV + v] = alpha * FINAL_SUM(acc[r][v]);
   const REAL *tile = (const REAL *)kept;
   for (int s = 0; s < cols; ++s)
     UNROLL for (int r = 0; r < MR; ++r) out[s * ldo + r] = tile[r * NR + s];
-}
 #else
-INLINE void store_vectors(
-    VEC acc[ROWS][NV], __global REAL *out, const long ldo, const REAL alpha, const int cols)
-{
   FOR_TILE(r, v) if (v * LANES < cols) *(__global LOOSE_VEC *)(out + r * ldo + v * LANES) = alpha * FINAL_SUM(acc[r][v]);
-}
 #endif
+}
 
 /* Stores the tile at (i, j) through the epilogue, without its first rows and columns. */
 INLINE void store_elements(

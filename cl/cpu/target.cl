@@ -10,15 +10,9 @@
 #error "target.cl needs ASKED"
 #endif
 
-#if TARGET_BITS == 512
-__kernel void bits_512(void) {}
-#elif TARGET_BITS == 256
-__kernel void bits_256(void) {}
-#elif TARGET_BITS == 128
-__kernel void bits_128(void) {}
-#else
-__kernel void bits_0(void) {}
-#endif
+#define BITS_(width) bits_##width
+#define BITS(width) BITS_(width)
+__kernel void BITS(TARGET_BITS)(void) {}
 #ifdef __AVX512F__
 __kernel void has_avx512f(void) {}
 #endif

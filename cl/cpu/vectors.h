@@ -75,8 +75,3 @@ typedef VEC LOOSE_VEC ALIGNED(4);
 #pragma OPENCL FP_CONTRACT ON
 #define FMA_VEC(x, y, z) ((x) * (y) + (z))
 #endif
-#if REPRODUCIBLE
-#define FMA_REAL(x, y, z) FMA(x, y, z)
-#else
-#define FMA_REAL(x, y, z) ((x) * (y) + (z))
-#endif

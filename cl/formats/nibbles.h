@@ -32,23 +32,20 @@ INLINE void nibbles32(bytes_t p, const int run, const int four, const int keep, 
 }
 
 /* codes = the low halves of 32 bytes, then the high ones; of 16 bytes, then of the others if these are `apart`. */
-#if AVX512 /* has a shift of 16 bits by another number for each */
-typedef ushort ushorts_32 __attribute__((ext_vector_type(32)));
 INLINE void split_nibbles(const ushort16 bytes, const int apart, ushort16 *codes)
 {
+#if AVX512 /* has a shift of 16 bits by another number for each */
+  typedef ushort ushorts_32 __attribute__((ext_vector_type(32)));
   const ushort8 none = 0, four = 4;
   const ushorts_32 twice = apart ? (ushorts_32)(bytes.lo, bytes.lo, bytes.hi, bytes.hi) : (ushorts_32)(bytes, bytes);
   const ushorts_32 by = apart ? (ushorts_32)(none, four, none, four) : (ushorts_32)(none, none, four, four);
   *(ushorts_32 *)codes = twice >> by & (ushort)0x0f0f;
-}
 #else
-INLINE void split_nibbles(const ushort16 bytes, const int apart, ushort16 *codes)
-{
   const ushort16 low = bytes & (ushort)0x0f0f, high = bytes >> (ushort)4 & (ushort)0x0f0f;
   codes[0] = low, codes[1] = high;
   if (apart) codes[0].hi = high.lo, codes[1].lo = low.hi;
-}
 #endif
+}
 
 INLINE void codes64(bytes_t row, const int k, const int K, ushort16 *codes)
 {

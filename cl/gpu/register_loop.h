@@ -45,17 +45,11 @@ INLINE void read_fragments(
 /* Sums of whole numbers may be added in any order, and AMD's compiler (LLVM 21) computes the products of all k of a
  * tile before it adds them: 300 registers are spilled. An instruction of no bytes that takes and gives a sum keeps
  * them in order. */
-#if defined(__AMDGCN__)
-#define IN_ORDER_uint32(x) __asm__("" : "+v"(x))
-#define IN_ORDER_uint64(x) __asm__("" : "+v"(x))
+#if defined(__AMDGCN__) && (SAME_TYPE(ACC_TYPE, uint32) || SAME_TYPE(ACC_TYPE, uint64))
+#define IN_ORDER(x) __asm__("" : "+v"(x))
 #else
-#define IN_ORDER_uint32(x)
-#define IN_ORDER_uint64(x)
+#define IN_ORDER(x)
 #endif
-#define IN_ORDER_float32(x)
-#define IN_ORDER_float64(x)
-#define IN_ORDER_complex64(x)
-#define IN_ORDER_complex128(x)
 
 /* acc += fa fb, column by column, down and up in turn. The order decides how many registers an instruction can reuse
  * from the one before: on NVIDIA 50.2 instead of 44.7 TFLOP/s. */
@@ -65,7 +59,7 @@ INLINE void multiply(ACC_T (*acc)[TN], const ACC_T *fa, const ACC_T *fb)
     UNROLL for (int i = 0; i < TM; ++i) {
       const int r = c % 2 ? TM - 1 - i : i;
       acc[r][c] = MAC(acc[r][c], fa[r], fb[c]);
-      CAT(IN_ORDER_, ACC_TYPE)(acc[r][c]);
+      IN_ORDER(acc[r][c]);
     }
   }
 }
@@ -75,12 +69,12 @@ INLINE int next_stage(const int stage)
   return stage + STAGE < STAGES * STAGE ? stage + STAGE : 0;
 }
 
-#if VECTORS
-/* acc += the products of this work-group's tiles over `depth` of K. A CPU's compiler cuts the work-items' loops at
+/* acc += the products of this work-group's tiles over `depth` of K. VECTORS: a CPU's compiler cuts the work-items' loops at
  * barriers. A barrier within an unrolled loop made them of each k, with the sums in memory (Intel's, 2026.2). */
 INLINE void accumulate(
     ACC_T (*acc)[TN], Stream *stream, __local ACC_T *tiles, const Place p, const int depth)
 {
+#if VECTORS
   ACC_T fa[TM], fb[TN];
   fetch_a(stream, tiles);
   fetch_b(stream, tiles);
@@ -98,12 +92,7 @@ INLINE void accumulate(
     land_tile(stream, tiles + now);
     barrier(CLK_LOCAL_MEM_FENCE);
   }
-}
 #else
-/* acc += the products of this work-group's tiles over `depth` of K. */
-INLINE void accumulate(
-    ACC_T (*acc)[TN], Stream *stream, __local ACC_T *tiles, const Place p, const int depth)
-{
   ACC_T fa[2][TM], fb[2][TN];
   for (int stage = 0; stage < LEAD; ++stage) {
     fetch_a(stream, tiles + stage * STAGE);
@@ -130,5 +119,5 @@ INLINE void accumulate(
       multiply(acc, fa[kk % 2], fb[kk % 2]);
     }
   }
-}
 #endif
+}

@@ -57,28 +57,23 @@ typedef struct {
  * Oclgrind does not know. */
 #if VECTORS
 #define WORK_ITEM ((int)(get_local_id(1) * SG_COLS + get_local_id(0)))
-
-INLINE void find_place(Place *p, const int lid)
-{
-  const int line = get_local_id(1), sub_group = line / SG_ROWS;
-  p->slice = 0;
-  p->item = lid;
-  p->row = sub_group % (BM / SGM) * SGM + line % SG_ROWS * CHUNK_A;
-  p->col = sub_group / (BM / SGM) * SGN + get_local_id(0) * CHUNK_B;
-}
 #else
 #define WORK_ITEM get_local_id(0)
+#endif
 
 INLINE void find_place(Place *p, const int lid)
 {
   p->slice = lid / SLICE_ITEMS;
   p->item = lid % SLICE_ITEMS;
-  const int lane = p->item % (SG_ROWS * SG_COLS);
-  const int sub_group = p->item / (SG_ROWS * SG_COLS);
-  p->row = sub_group % (BM / SGM) * SGM + lane / SG_COLS * CHUNK_A;
-  p->col = sub_group / (BM / SGM) * SGN + lane % SG_COLS * CHUNK_B;
-}
+#if VECTORS
+  const int sub_group = get_local_id(1) / SG_ROWS, row = get_local_id(1) % SG_ROWS, col = get_local_id(0);
+#else
+  const int lane = p->item % (SG_ROWS * SG_COLS), sub_group = p->item / (SG_ROWS * SG_COLS);
+  const int row = lane / SG_COLS, col = lane % SG_COLS;
 #endif
+  p->row = sub_group % (BM / SGM) * SGM + row * CHUNK_A;
+  p->col = sub_group / (BM / SGM) * SGN + col * CHUNK_B;
+}
 
 #define ROW_OF(place, r) ((place).row + (r) / CHUNK_A * (SG_ROWS * CHUNK_A) + (r) % CHUNK_A)
 #define COL_OF(place, c) ((place).col + (c) / CHUNK_B * (SG_COLS * CHUNK_B) + (c) % CHUNK_B)

@@ -18,13 +18,12 @@
 #define ITEMS (LANES * TEAMS)
 #define TILE_X (TEAMS * LINES)
 
-__kernel WORK_GROUP(ITEMS, 1, 1) void thin_dot(
-    GEMM_ARGS, const int first_tile, const int k_range, __global ACC_T *partial)
+__kernel WORK_GROUP(ITEMS, 1, 1) void thin_dot(GEMM_ARGS, const int k_range, __global ACC_T *partial)
 {
   __local ACC_T scratch[ITEMS * LINES];
   GEMM_BEGIN;
   const int lane = get_local_id(0) % LANES, team = get_local_id(0) / LANES;
-  const int x0 = (first_tile + get_group_id(0)) * TILE_X;
+  const int x0 = get_group_id(0) * TILE_X;
   const int k0 = SPLIT ? get_group_id(1) * k_range : 0;
   const int k_end = SPLIT ? min(K, k0 + k_range) : K;
   const int extent = BIG(M, N), rows = THIN(M, N);

@@ -36,13 +36,12 @@ INLINE void multiply_access(
 /* Row k of X or Y, or the last row if k is beyond it. */
 #define ROW(base, k, k_end, step) ((base) + min(k, (k_end) - 1) * (step))
 
-__kernel WORK_GROUP(ITEMS, 1, 1) void thin_walk(
-    GEMM_ARGS, const int first_tile, const int k_range, __global ACC_T *partial)
+__kernel WORK_GROUP(ITEMS, 1, 1) void thin_walk(GEMM_ARGS, const int k_range, __global ACC_T *partial)
 {
   __local ACC_T scratch[ITEMS * VEC];
   GEMM_BEGIN;
   const int lane = get_local_id(0) % LANES, slice = get_local_id(0) / LANES;
-  const int x0 = (first_tile + get_group_id(0)) * TILE_X;
+  const int x0 = get_group_id(0) * TILE_X;
   const int x = x0 + lane * VEC;
   const int k0 = SPLIT ? get_group_id(1) * k_range : 0;
   const int k_end = SPLIT ? min(K, k0 + k_range) : K;

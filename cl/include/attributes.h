@@ -21,8 +21,6 @@
 /* 1 too where clang compiles a CPU's kernel to SPIR-V, knows of no processor, and the driver's vectors have 512 bits. */
 #if HAS_AVX512 || defined(__SPIR64__) && defined(PREFETCHES) && LANES == 16
 #define TO_AVX512 1
-#else
-#define TO_AVX512 0
 #endif
 /* Functions of vectors that the processor's registers do not hold are part of their callers: which registers they would
  * be passed in does not matter. PoCL prints that it warns. */

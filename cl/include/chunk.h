@@ -25,4 +25,3 @@ typedef ACC_T chunk_t;
 #define SPREAD(to, v) ((to)[0] = (v))
 #define GATHERED(from) ((from)[0])
 #endif
-

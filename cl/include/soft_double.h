@@ -2,8 +2,7 @@
  *
  *   x y + z = p 2^e + q 2^f      both as integers of 128 bits with bit 124 or 125 on top, at one exponent
  *
- * The lesser term is shifted right. If bits are lost, its last bit is set ("sticky"), which decides roundings as the lost
- * bits would. The sum is rounded once, to nearest even.
+ * Terms are added and the sum is rounded as in soft_fma.h.
  * Macros: SOFT_FLOAT64. Without it there is rounded_double alone.
  * Technique: the textbook algorithm, as in Muller et al., "Handbook of Floating-Point Arithmetic", chapters 8 and 10.
  */

@@ -203,10 +203,8 @@ INLINE ushort to_bfloat16(float x)
  * ten times as much. Where clang was told of a processor with the instruction, its own builtin becomes that. */
 #if REPRODUCIBLE || SOFT_FLOAT64
 #if SOFT_FLOAT64
-#define FMA_IS_CLANGS 0
 #define fma_float64(x, y, z) soft_double_fma(x, y, z)
 #elif REPRODUCIBLE == 2
-#define FMA_IS_CLANGS 0
 #define fma_float32(x, y, z) soft_fma(x, y, z)
 #define fma_float64(x, y, z) fma(x, y, z)
 #elif defined(__FMA__) || defined(__ARM_FEATURE_FMA)
@@ -214,7 +212,6 @@ INLINE ushort to_bfloat16(float x)
 #define fma_float32(x, y, z) __builtin_fmaf(x, y, z)
 #define fma_float64(x, y, z) __builtin_fma(x, y, z)
 #else
-#define FMA_IS_CLANGS 0
 #define fma_float32(x, y, z) fma(x, y, z)
 #define fma_float64(x, y, z) fma(x, y, z)
 #endif

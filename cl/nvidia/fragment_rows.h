@@ -28,16 +28,12 @@
 #define OUT_AT(i, j, ldo) (SWAPPED ? (long)(j) * (ldo) + (i) : (long)(i) * (ldo) + (j))
 #define LEFT_REGISTERS (TRANS_A && (ELEMENT_BYTES == 4 || ELEMENT_BYTES == 1))
 #define ROW_STEP (LEFT_REGISTERS ? 1 : 8) /* from h = 0 to 1 */
-#if LEFT_REGISTERS && ELEMENT_BYTES == 1
-INLINE int fragment_row(const int w) { return w / 32 * 16 + w % 32 / 4 * 2; }
-#elif LEFT_REGISTERS
 INLINE int fragment_row(const int w)
 {
+  if (!LEFT_REGISTERS) return w / 32 * 16 + w % 32 / 4;
+  if (ELEMENT_BYTES == 1) return w / 32 * 16 + w % 32 / 4 * 2;
   return (w >> 6) * 32 + (w >> 3 & 1) * 16 + (w >> 5 & 1) * 8 + (w >> 4 & 1) * 4 + (w >> 2 & 1) * 2;
 }
-#else
-INLINE int fragment_row(const int w) { return w / 32 * 16 + w % 32 / 4; }
-#endif
 
 /* The order of a BM x BN tile's partial sums as wgmma.cl stores them and split_k.cl reads them, in chunks of CHUNK = 4:
  * one fragment of 64 rows (ptx_wgmma.h) after the other. Chunk 128 j + w of a fragment holds accumulators 4 j .. 4 j + 3

@@ -34,7 +34,6 @@
 #define COPIES_OF(extent, chunk) ((extent) * BK * ELEMENT_BYTES / PIECE(chunk) / WORK_ITEMS)
 #define COPIES_A COPIES_OF(BM, CHUNK_A)
 #define COPIES (COPIES_A + COPIES_OF(BN, CHUNK_B))
-#define THROUGH_REGISTERS (CHUNK_A == 2 || CHUNK_B == 2)
 #define TURNED_ROWS 16 /* rows of a turned tile that a sub-group copies at once, at two values of k */
 #define SMALLER_OF(x, y) ((x) < (y) ? (x) : (y))
 #define STRIPS(extent) SMALLER_OF((extent) / TURNED_ROWS, SUB_GROUPS) /* of TURNED_ROWS, copied at once */
@@ -144,7 +143,6 @@ INLINE void copy_all(Operand *a, Operand *b, const uint stage, const bool wanted
   UNROLL for (int c = 0; c < COPIES; ++c) copy_one(a, b, stage, c, wanted);
 }
 
-#if THROUGH_REGISTERS
 /* Reads two elements of 2 bytes, piece i. Outside of the operand they are zeros. */
 INLINE ushort2 read_pair(Operand *operand, const int i, const int extent, const int lie)
 {
@@ -182,10 +180,6 @@ INLINE void write_pairs(
     UNROLL for (int c = COPIES_A; c < COPIES; ++c)
       write_pair(tiles, place_of(b, step_to(c - COPIES_A, BN, LIE_B, 2), stage), pairs[c]);
 }
-#else
-#define read_pairs(pairs, a, b) ((void)0)
-#define write_pairs(tiles, stage, a, b, pairs) ((void)0)
-#endif
 
 /* Goes on to the next block. To the compiler rows_left seems to change. Otherwise it would hold the result of each
  * piece's test of rows in a register of its own. */

@@ -73,9 +73,7 @@ INLINE void multiply_tile(
 {
   const uint tile0 = local_address(tiles);
   const int blocks = (depth + BK - 1) / BK;
-#if THROUGH_REGISTERS
-  ushort2 pairs[COPIES];
-#endif
+  ushort2 pairs[COPIES]; /* of operands that come through registers */
   clear(sum);
 #if PARTS
   acc_t acc[MT][4 * NT];

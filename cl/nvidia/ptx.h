@@ -83,18 +83,14 @@ INLINE uint4 load_four(const uint from)
 
 /* Loads four matrices of 8 rows x 16 bytes. The 32 work-items of a sub-group call this together. Work-item l gives the address of
  * row l % 8 of matrix l / 8. Of each matrix m it gets bytes 4 (l % 4) .. 4 (l % 4) + 3 of row l / 4, in w[m]. */
-INLINE void load_matrices(uint *w, const uint address)
-{
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(address) : "memory");
-}
-
-/* The same for 16-bit elements, with each 8 x 8 matrix transposed. */
-INLINE void load_matrices_transposed(uint *w, const uint address)
-{
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(address) : "memory");
-}
+#define LOAD_MATRICES(name, how)                                                                 \
+  INLINE void name(uint *w, const uint address)                                                  \
+  {                                                                                              \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4" how ".shared.b16 {%0,%1,%2,%3}, [%4];"          \
+                 : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(address) : "memory");    \
+  }
+LOAD_MATRICES(load_matrices, "")
+LOAD_MATRICES(load_matrices_transposed, ".trans") /* each 8 x 8 matrix of 16-bit elements is transposed */
 
 /* --- Sub-groups, quartets and work-groups --- */
 #define SUB_GROUP 32
@@ -199,15 +195,12 @@ INLINE uint chosen_bytes(const uint x, const uint y, const uint which)
 }
 
 /* The lesser, the greater of two words by halves, which have signs (sm_90). */
-INLINE uint lesser_halves(const uint x, const uint y)
-{
-  uint word;
-  asm("//@sm_90a min.s16x2 %0, %1, %2;" : "=r"(word) : "r"(x), "r"(y));
-  return word;
-}
-INLINE uint greater_halves(const uint x, const uint y)
-{
-  uint word;
-  asm("//@sm_90a max.s16x2 %0, %1, %2;" : "=r"(word) : "r"(x), "r"(y));
-  return word;
-}
+#define BY_HALVES(name, operation)                                                       \
+  INLINE uint name(const uint x, const uint y)                                           \
+  {                                                                                      \
+    uint word;                                                                           \
+    asm("//@sm_90a " operation " %0, %1, %2;" : "=r"(word) : "r"(x), "r"(y));            \
+    return word;                                                                         \
+  }
+BY_HALVES(lesser_halves, "min.s16x2")
+BY_HALVES(greater_halves, "max.s16x2")

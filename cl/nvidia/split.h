@@ -64,13 +64,11 @@ typedef struct {
 
 INLINE Source source_a(__global const A_T *a, const long lda, const int lines, const int depth)
 {
-  const Source s = {(__global const float *)a, lda * PLANES, lines, depth, WIDE_A, !TRANS_A, false, CONJ_A};
-  return s;
+  return (Source){(__global const float *)a, lda * PLANES, lines, depth, WIDE_A, !TRANS_A, false, CONJ_A};
 }
 INLINE Source source_b(__global const B_T *b, const long ldb, const int lines, const int depth)
 {
-  const Source s = {(__global const float *)b, ldb * PLANES, lines, depth, WIDE_B, TRANS_B, true, CONJ_B};
-  return s;
+  return (Source){(__global const float *)b, ldb * PLANES, lines, depth, WIDE_B, TRANS_B, true, CONJ_B};
 }
 
 /* Groups of LINES lines of one operand. The work-groups of A's come first, then those of B's. */

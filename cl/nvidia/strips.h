@@ -76,49 +76,42 @@ INLINE int weighed(const int g, const int w0, const int w1, const int w2)
 #define PAIR_FRAGMENT(e, c) (ACROSS_B ? (e) : (c))
 #define PAIR_ELEMENT(h, e, c) (2 * (h) + (ACROSS_B ? (c) : (e)))
 
-/* The byte of a strip that a work-item reads for h = q = step = 0. */
+/* The byte of a strip that a work-item reads for h = q = step = 0: of an operand along K, of A, of B. */
 INLINE int place_along(const int g, const int t)
 {
   const int line = weighed(g, 4, 2, 8);
   return line * 128 + (t / 2 ^ line % 8) * 16 + t % 2 * 8;
 }
-INLINE int place_across_a(const int g, const int t) { return t * 128 + (weighed(g, 4, 2, 1) ^ t) * 16; }
-INLINE int place_across_b(const int g, const int t)
+INLINE int place_a(const int g, const int t)
+{
+  return ACROSS_A ? t * 128 + (weighed(g, 4, 2, 1) ^ t) * 16 : place_along(g, t);
+}
+INLINE int place_b(const int g, const int t)
 {
   const int column = weighed(g, 1, 8, 2);
-  return t * 128 + (column / 2 ^ t) * 16 + column % 2 * 8;
+  return ACROSS_B ? t * 128 + (column / 2 ^ t) * 16 + column % 2 * 8 : place_along(g, t);
 }
 
-/* Loads f[h + 2 q] from a strip, for k = 8 step .. 8 step + 7. step: 0, 1. */
+/* The same: loads f[h + 2 q] from a strip, for k = 8 step .. 8 step + 7. step: 0, 1. */
 INLINE void load_along(double *f, __local const uchar *strip, const int place, const int step)
 {
   UNROLL for (int e = 0; e < 4; ++e)
     f[e] = *(__local const double *)(strip + e % 2 * 128 + (place ^ (e % 2 * 16 + e / 2 * 32 + step * 64)));
 }
-INLINE void load_across_a(double *f, __local const uchar *strip, const int place, const int step)
-{
-  UNROLL for (int q = 0; q < 2; ++q) {
-    const double2 rows = *(__local const double2 *)(strip + step * 1024 + q * 512 + (place ^ q * 64));
-    f[2 * q] = rows.s0;
-    f[2 * q + 1] = rows.s1;
-  }
-}
-INLINE void load_across_b(double *f, __local const uchar *strip, const int place, const int step)
-{
-  UNROLL for (int e = 0; e < 4; ++e)
-    f[e] = *(__local const double *)(strip + step * 1024 + e / 2 * 512 + (place ^ (e % 2 * 32 + e / 2 * 64)));
-}
-
-/* Of A, and of B, as they are stored. */
-INLINE int place_a(const int g, const int t) { return ACROSS_A ? place_across_a(g, t) : place_along(g, t); }
-INLINE int place_b(const int g, const int t) { return ACROSS_B ? place_across_b(g, t) : place_along(g, t); }
 INLINE void load_strip_a(double *f, __local const uchar *strip, const int place, const int step)
 {
-  if (ACROSS_A) load_across_a(f, strip, place, step);
-  else load_along(f, strip, place, step);
+  if (!ACROSS_A) load_along(f, strip, place, step);
+  else
+    UNROLL for (int q = 0; q < 2; ++q) {
+      const double2 rows = *(__local const double2 *)(strip + step * 1024 + q * 512 + (place ^ q * 64));
+      f[2 * q] = rows.s0;
+      f[2 * q + 1] = rows.s1;
+    }
 }
 INLINE void load_strip_b(double *f, __local const uchar *strip, const int place, const int step)
 {
-  if (ACROSS_B) load_across_b(f, strip, place, step);
-  else load_along(f, strip, place, step);
+  if (!ACROSS_B) load_along(f, strip, place, step);
+  else
+    UNROLL for (int e = 0; e < 4; ++e)
+      f[e] = *(__local const double *)(strip + step * 1024 + e / 2 * 512 + (place ^ (e % 2 * 32 + e / 2 * 64)));
 }

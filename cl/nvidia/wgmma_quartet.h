@@ -113,15 +113,19 @@ INLINE void load_left(uint *words, const uint place, const int step)
   UNROLL for (int f = 0; f < FRAGMENTS; ++f) load_fragment(words + 4 * f, place, f, step);
 }
 
+#else
+INLINE uint place_of_rows(const int part) { return part * ROWS_64; }
+#endif
+
 /* Multiplies a stage once it is full. Releases stage `before`, which was multiplied before it; -1: there is none. */
 INLINE void multiply_stage(
     wgmma_acc *acc, uint (*left)[4 * FRAGMENTS], const uint rows, const stages_t stages,
     const ring_t ring, const int before)
 {
-  const uint at = stages.tiles + ring.stage * BLOCK_BYTES;
-  const uint place = at + rows;
+  const uint at = stages.tiles + ring.stage * BLOCK_BYTES, place = at + rows;
   const ulong right = wgmma_right(at + TILE_A, ROWS_64);
   wait_until_full(stages, ring);
+#if LEFT_REGISTERS
   if (AHEAD) {
     wgmma_wait_all_but(LEFT_SETS - 1);
     load_left(left[0], place, 0);
@@ -136,28 +140,18 @@ INLINE void multiply_stage(
       wgmma_left(acc + f * WGMMA_ACC, words + 4 * f, right + step * WGMMA_STEP_B);
     wgmma_commit();
   }
-}
 #else
-INLINE uint place_of_rows(const int part) { return part * ROWS_64; }
-
-INLINE void multiply_stage(
-    wgmma_acc *acc, uint (*left)[4 * FRAGMENTS], const uint rows, const stages_t stages,
-    const ring_t ring, const int before)
-{
-  const uint at = stages.tiles + ring.stage * BLOCK_BYTES;
-  const ulong a = wgmma_tile(at + rows, ROWS_64);
-  const ulong b = wgmma_right(at + TILE_A, ROWS_64);
-  wait_until_full(stages, ring);
+  const ulong a = wgmma_tile(place, ROWS_64);
   wgmma_fence();
   UNROLL for (int step = 0; step < 4; ++step) {
     UNROLL for (int f = 0; f < FRAGMENTS; ++f)
-      wgmma(acc + f * WGMMA_ACC, a + f * (ROWS_64 / 16) + step * WGMMA_STEP_A, b + step * WGMMA_STEP_B, 1);
+      wgmma(acc + f * WGMMA_ACC, a + f * (ROWS_64 / 16) + step * WGMMA_STEP_A, right + step * WGMMA_STEP_B, 1);
   }
   wgmma_commit();
   wgmma_wait_all_but(1);
   if (before >= 0) release(stages, before);
-}
 #endif
+}
 
 #if LISTED == 2
 #define BOXES ((BM + BN) / 64) /* of a stage; a box has a line of 128 bytes for each k */

@@ -18,7 +18,6 @@
 #define RUN 32
 #define WORDS (RUN * BYTES_OF(A_TYPE) / 4) /* of 32 bits, of a run */
 
-#if ITEMS > 1
 /* The word with two numbers of 16 bits, or one of 32. */
 #if BYTES_OF(A_TYPE) == 4
 #define WORD(v, w) as_uint((v)[w])
@@ -30,33 +29,30 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void dequantize(
     const int N, const int K, __global const uchar *b, const long b_offset, const long ldb, const long apart,
     __global A_T *weights, const long ld, const int span)
 {
+  const int j = get_global_id(1);
+  b += b_offset + get_global_id(2) * apart + j * ldb;
+  weights += (get_global_id(2) * N + j) * ld;
+#if ITEMS > 1
   __local uint words[ITEMS * (WORDS + 1)];
-  const int item = get_local_id(0), first = get_group_id(0) * ITEMS * RUN, k = first + item * RUN, j = get_global_id(1);
+  const int item = get_local_id(0), first = get_group_id(0) * ITEMS * RUN, k = first + item * RUN;
   __local uint *own = words + item * (WORDS + 1);
   if (k < K) {
     float16 number[2];
-    weights32(b + b_offset + get_global_id(2) * apart + j * ldb, k, K, number, number + 1);
+    weights32(b, k, K, number, number + 1);
     const float *v = (const float *)number;
     UNROLL for (int w = 0; w < WORDS; ++w) own[w] = WORD(v, w);
   }
   barrier(CLK_LOCAL_MEM_FENCE);
-  __global uint *row = (__global uint *)(weights + (get_global_id(2) * N + j) * ld + first);
+  __global uint *row = (__global uint *)(weights + first);
   const int count = min(ITEMS, (K - first) / RUN) * WORDS;
   for (int w = item; w < count; w += ITEMS) row[w] = words[w + w / WORDS];
-}
 #else
-__kernel void dequantize(
-    const int N, const int K, __global const uchar *b, const long b_offset, const long ldb, const long apart,
-    __global A_T *weights, const long ld, const int span)
-{
-  const int j = get_global_id(1), first = get_global_id(0) * span * RUN;
-  __global const uchar *row = b + b_offset + get_global_id(2) * apart + j * ldb;
-  __global A_T *kept = weights + (get_global_id(2) * N + j) * ld;
+  const int first = get_global_id(0) * span * RUN;
   for (int k = first; k < min(K, first + span * RUN); k += RUN) {
     float16 low, high;
-    weights32(row, k, K, &low, &high);
-    KEEP(kept + k, low);
-    KEEP(kept + k + 16, high);
+    weights32(b, k, K, &low, &high);
+    KEEP(weights + k, low);
+    KEEP(weights + k + 16, high);
   }
-}
 #endif
+}

@@ -36,6 +36,8 @@
 #define LIMB_MASK (((long)1 << LIMB) - 1)
 #define WHOLE_AT(z, i, j, part, M, N) (2 * (PLANES * (((long)(z) * (M) + (i)) * (N) + (j)) + (part)))
 #define STEPS (BLOCK / PLANES) /* of K, in a block */
+#define FOR_TILE(m, n) UNROLL for (int m = 0; m < TM; ++m) UNROLL for (int n = 0; n < TN; ++n)
+#define FOR_PARTS(part) UNROLL for (int part = 0; part < PLANES; ++part)
 
 /* Work-item (n, line) of A -> limbs_a[z][line][n], (line, n) of B -> limbs_b[z][n][line]. So neighbouring work-items write
  * neighbours, and read neighbours unless the operand is transposed. */
@@ -109,37 +111,29 @@ __kernel WORK_GROUP(ITEMS_X, ITEMS_Y, 1) void limbs_multiply(
   const int depth = K * PLANES, z = (int)BATCH_ENTRY;
   sum_t sums[TM][TN][PLANES];
   int rows[TM], columns[TN];
-  UNROLL for (int m = 0; m < TM; ++m)
-    UNROLL for (int n = 0; n < TN; ++n)
-      UNROLL for (int part = 0; part < PLANES; ++part)
-        UNROLL for (int w = 0; w < WORDS; ++w) sums[m][n][part][w] = 0;
+  FOR_TILE(m, n) FOR_PARTS(part) UNROLL for (int w = 0; w < WORDS; ++w) sums[m][n][part][w] = 0;
   UNROLL for (int m = 0; m < TM; ++m) rows[m] = (z * M + min(i0 + m, M - 1)) * depth;
   UNROLL for (int n = 0; n < TN; ++n) columns[n] = z * N * depth + min(j0 + n * ITEMS_X, N - 1);
   for (int first = 0; first < K; first += STEPS) {
     const int end = min(K, first + STEPS);
     ONCE for (int k = first; k < end; ++k) {
       int2 x[TM][PLANES], y[TN][PLANES];
-      UNROLL for (int part = 0; part < PLANES; ++part) {
+      FOR_PARTS(part) {
         const int at = k * PLANES + part;
         UNROLL for (int m = 0; m < TM; ++m) x[m][part] = as_int2(limbs_a[rows[m] + at]);
         UNROLL for (int n = 0; n < TN; ++n) y[n][part] = as_int2(limbs_b[columns[n] + at * N]);
       }
-      UNROLL for (int m = 0; m < TM; ++m)
-        UNROLL for (int n = 0; n < TN; ++n) add_element(sums[m][n], x[m], y[n]);
+      FOR_TILE(m, n) add_element(sums[m][n], x[m], y[n]);
     }
-    UNROLL for (int m = 0; m < TM; ++m)
-      UNROLL for (int n = 0; n < TN; ++n)
-        UNROLL for (int part = 0; part < PLANES; ++part) carry(sums[m][n][part]);
+    FOR_TILE(m, n) FOR_PARTS(part) carry(sums[m][n][part]);
   }
-  UNROLL for (int m = 0; m < TM; ++m)
-    UNROLL for (int n = 0; n < TN; ++n)
-      UNROLL for (int part = 0; part < PLANES; ++part)
-        if (i0 + m < M && j0 + n * ITEMS_X < N) {
-          const long *sum = sums[m][n][part];
-          __global ulong *to = wholes + WHOLE_AT(z, i0 + m, j0 + n * ITEMS_X, part, M, N);
-          to[0] = (ulong)sum[2] << (2 * LIMB) | (ulong)sum[1] << LIMB | (ulong)sum[0];
-          to[1] = ((ulong)sum[3] << (3 * LIMB - 64)) + ((ulong)sum[2] >> (64 - 2 * LIMB));
-        }
+  FOR_TILE(m, n) FOR_PARTS(part)
+    if (i0 + m < M && j0 + n * ITEMS_X < N) {
+      const long *sum = sums[m][n][part];
+      __global ulong *to = wholes + WHOLE_AT(z, i0 + m, j0 + n * ITEMS_X, part, M, N);
+      to[0] = (ulong)sum[2] << (2 * LIMB) | (ulong)sum[1] << LIMB | (ulong)sum[0];
+      to[1] = ((ulong)sum[3] << (3 * LIMB - 64)) + ((ulong)sum[2] >> (64 - 2 * LIMB));
+    }
 }
 
 /* Work-item (j, i) -> out(i, j). */
@@ -153,6 +147,6 @@ __kernel void limbs_round(
   wholes += WHOLE_AT(BATCH_ENTRY, i, j, 0, M, N);
   const int unit = scales[i] + scales[M + j] - plan->bits_a - plan->bits_b;
   ulong v[PLANES];
-  UNROLL for (int part = 0; part < PLANES; ++part) v[part] = rounded_sum(wholes[2 * part + 1], wholes[2 * part], unit);
+  FOR_PARTS(part) v[part] = rounded_sum(wholes[2 * part + 1], wholes[2 * part], unit);
   STORE_RESULT(i, j, RESULT_OF(v), RESULT);
 }

@@ -1,9 +1,8 @@
 """Affine weights of 4 and 8 bits in the order of matrix units' fragments (cl/nvidia/fragment_blocks.h).
 
 64 rows are a block; the last may have fewer. A block has its rows' bytes in another order: for each 128 of K
-the weights of all rows, then for each group of K a pair, scale and bias, of all rows. What the
-work-items of a matrix unit multiply in a step is contiguous then, and each finds its weights in words of its
-own.
+the weights of all rows, then for each group of K a pair, scale and bias, of all rows. What the work-items of
+a matrix unit multiply in a step is contiguous then, and each finds its weights in words of its own.
 """
 
 from __future__ import annotations

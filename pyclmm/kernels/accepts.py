@@ -74,7 +74,8 @@ class Types:
         )
 
     def __str__(self) -> str:
-        asked = "" if self.precisions == PRECISIONS else f" with precision={_either(self.precisions)}"
+        either = " or ".join(map(repr, self.precisions))
+        asked = "" if self.precisions == PRECISIONS else f" with precision={either}"
         by = " by quantised weights" if self.weights else ""
         return f"{' or '.join(self.operands)}{by}{asked}"
 
@@ -116,7 +117,3 @@ class Accepts:
         if fitting and not any(problem.precision in types.precisions for types in fitting):
             return f"{name} multiplies {fitting[0]}, not {problem.precision!r}"
         return None
-
-
-def _either(words: tuple[str, ...]) -> str:
-    return " or ".join(map(repr, words))

@@ -18,10 +18,9 @@ ACCESS = 16  # bytes of the widest access of a work-item
 class TileConfig:
     """Tile sizes in elements. Each kernel family says which of them it uses; the rest stay 1.
 
-    BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's, TM x TN a work-item's. VEC is the
-    vector width, STAGES the number of stages in local memory, SPLIT_K the number of ranges of K; with 0 the
-    family chooses, if it can.
-    ``options`` are further integers of one family, given as a mapping:
+    BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's, TM x TN a work-item's. VEC is the vector
+    width, STAGES the number of stages in local memory, SPLIT_K the number of ranges of K; with 0 the family
+    chooses, if it can. ``options`` are further integers of one family, given as a mapping:
     ``TileConfig(bm=64, options={"depth": 2})``. They are stored as pairs sorted by name, so that a
     configuration can be compared and hashed. ``plain`` is for a family that leaves the product to another one
     where the data need it: the other's configuration.

@@ -9,7 +9,7 @@ from typing import Any
 
 from .compute_unit import ComputeUnit, unit_of
 from .matrix_unit import MATRIX_UNITS, figures_of
-from .rates import MATRIX_RATES, Rates, measured_by_us
+from .rates import MATRIX_RATES, MEASURED, Rates
 
 _LLVMPIPE_STEPS = 20_000
 # Bytes of local arrays that a kernel may declare, by compute capability, where we have run it. NVIDIA's
@@ -202,7 +202,7 @@ class DeviceInfo:
     @cached_property
     def rates(self) -> Rates:
         """What the device does in a second: measured here, or by us, or from datasheets."""
-        found = self.user_rates or measured_by_us(self.name) or self._datasheet_rates
+        found = self.user_rates or MEASURED.get(self.name) or self._datasheet_rates
         return replace(found, launch=_OVERLAPPED * found.launch) if self.overlaps else found
 
     @property

@@ -22,7 +22,7 @@ from .matrix_unit import MATRIX_UNITS
 Arg = np.generic | str
 Table = np.ndarray[Any, np.dtype[np.int64]]  # offsets in elements: one row for each product z of a stack
 Defines = tuple[tuple[str, int | str], ...]
-_ROWS_OF_TILES = 8  # that some families compute together (GROUP of cl/include/tile_order.h)
+GROUP = 8  # rows of tiles that are computed together (cl/include/tile_order.h)
 GATE = "workspace:plan"  # the argument `gate` of GEMM_ARGS
 LISTED = ("products", "tiles")  # the tables of a list, or the workspace of ragged products (listed.h)
 UNUSED = "batch_offsets"  # any pointer, for an argument that the program never reads
@@ -239,7 +239,7 @@ class Kernel(ABC):
 
     def loops(self, problem: GemmProblem, config: TileConfig) -> Loops:
         """The loops of the programs of *config*: here a tile, and the stages that are loaded ahead."""
-        m, n = ((size, _ROWS_OF_TILES * size) for size in (config.bm, config.bn))
+        m, n = ((size, GROUP * size) for size in (config.bm, config.bn))
         found = Loops(m, n, (config.bk, config.bk * config.stages))
         return found.exchanged if config.option("swapped") else found
 
@@ -297,7 +297,11 @@ def vector_defines(config: TileConfig, device: DeviceInfo, size: int = 4) -> tup
 
 
 def gemm_defines(problem: GemmProblem, acc_type: str | None = None) -> Defines:
-    """The macros that types.h and gemm.h need."""
+    """The macros that types.h, gemm.h and, of products modulo numbers, moduli.h need."""
+    gate: Defines = (("GATE", int(problem.fallback)),)
+    if problem.moduli:
+        listed = ",".join(map(str, problem.moduli))
+        gate = (("GATE", 2), ("MODULI", len(problem.moduli)), ("MODULI_LIST", listed))
     return (
         ("A_TYPE", problem.a_type), ("B_TYPE", problem.b_type), ("C_TYPE", problem.c_type),
         ("OUT_TYPE", problem.out_type), ("BIAS_TYPE", problem.bias_type),
@@ -310,16 +314,8 @@ def gemm_defines(problem: GemmProblem, acc_type: str | None = None) -> Defines:
         ("LISTED", 2 if problem.ragged and problem.ragged.axis == "k" else int(problem.is_listed)),
         ("HAS_C", int(problem.has_c)), ("BIAS", BIASES.index(problem.bias)),
         ("ACTIVATION", ACTIVATIONS.index(problem.activation)),
-        *_gate_defines(problem),
+        *gate,
     )  # fmt: skip
-
-
-def _gate_defines(problem: GemmProblem) -> Defines:
-    """GATE of gemm.h, and the macros of moduli.h."""
-    if not problem.moduli:
-        return (("GATE", int(problem.fallback)),)
-    listed = ",".join(map(str, problem.moduli))
-    return (("GATE", 2), ("MODULI", len(problem.moduli)), ("MODULI_LIST", listed))
 
 
 def gemm_args(problem: GemmProblem) -> tuple[Arg, ...]:

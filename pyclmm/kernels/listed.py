@@ -12,8 +12,7 @@ from ..problem.dtypes import converter_of, dtype_of
 from ..problem.gemm import MAX_GROUPS, GemmProblem, ListedProduct, Ragged
 from .config import TileConfig
 from .device import DeviceInfo
-from .interface import ALARM, LISTED, VERDICT, Arg, Launch, Program, Table, Work, Workspace, tiles_of
-from .split_k import GROUP
+from .interface import ALARM, GROUP, LISTED, VERDICT, Arg, Launch, Program, Table, Work, Workspace, tiles_of
 
 _ROW = 18  # PRODUCT of listed.h
 _PLACES = ("a", "b", "c", "out", "bias", "m", "n", "k", "lda", "ldb", "ldo", "c_rs", "c_cs", "bias_stride")
@@ -88,9 +87,7 @@ def _rows(problem: GemmProblem) -> Table:
     for at, name in ((14, "alpha"), (16, "beta")):
         with np.errstate(over="ignore"):
             own = np.array([convert(getattr(one, name)) for one in problem.products], dtype)
-        rows.view(np.uint8).reshape(len(rows), -1)[:, 8 * at : 8 * at + dtype.itemsize] = own.view(
-            np.uint8
-        ).reshape(len(rows), -1)
+        rows[:, at : at + 2].view(dtype)[:, 0] = own
     return rows
 
 

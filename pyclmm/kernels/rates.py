@@ -1,7 +1,7 @@
 """Rates: what a device does in a second. The one table of constants that every estimate starts from.
 
 Where they come from, the best first: the user's own measurement (`pyclmm tune --device`), ours
-(``_MEASURED``), datasheet figures by vendor. Times are in seconds; a multiply-add is one fused multiplication
+(``MEASURED``), datasheet figures by vendor. Times are in seconds; a multiply-add is one fused multiplication
 and addition, and rates are those of the whole device.
 """
 
@@ -101,7 +101,7 @@ def as_numbers(rates: Rates) -> dict[str, float]:
 # `pyclmm tune --device` of then, which timed a loop of multiply-adds for float32 to dot8, launch included.
 # But the cache's size is by a sweep of reads on the H200, and matrix units are by the fastest products there,
 # of `wgmma` and cuBLAS: both cards have the same chip at the same clock.
-_MEASURED = {
+MEASURED = {
     "NVIDIA H200": Rates(
         launch=1.5e-6, group=0.58e-9, latency=0.145e-6,
         memory=4.4e12, cache=6.7e12, cache_size=45e6, local=32.5e12,
@@ -117,8 +117,3 @@ _MEASURED = {
         source="measured on an NVIDIA H100, driver 580.159.04, 2026-11-27",
     ),
 }  # fmt: skip
-
-
-def measured_by_us(name: str) -> Rates | None:
-    """The rates that were measured on a device of this name, or None."""
-    return _MEASURED.get(name)

@@ -56,18 +56,10 @@ def _rows(problem: GemmProblem, space: Workspace, matrices: int, items: int) -> 
     """The launch of cl/quantized/rows_of_blocks.cl."""
     form, apart = format_of(problem), problem.ragged.stride if problem.ragged else 0
     count = problem.k * form.bits // 128 + problem.k // form.group_size
-    defines = (
-        *(("BITS", form.bits), ("GROUP_SIZE", form.group_size)),
-        ("SCALE_BYTES", ELEMENTS[form.dtype].nbytes),
-    )
-    args = (np.int32(problem.n), np.int32(problem.k), "b", "b_offset", np.int64(apart), space.symbol)
+    scale_bytes = ELEMENTS[form.dtype].nbytes
+    defines = (("BITS", form.bits), ("GROUP_SIZE", form.group_size), ("SCALE_BYTES", scale_bytes))
+    read, written = ("b", "b_offset", np.int64(apart)), (space.symbol, np.int64(form.row_nbytes(problem.k)))
+    args = (np.int32(problem.n), np.int32(problem.k), *read, *written)
     size = (round_up(max(1, count), items), max(1, problem.n), max(1, matrices))
     program = Program("quantized/rows_of_blocks.cl", defines)
-    return Launch(
-        program,
-        "rows_of_blocks",
-        size,
-        (items, 1, 1),
-        (*args, np.int64(form.row_nbytes(problem.k))),
-        packs="b",
-    )
+    return Launch(program, "rows_of_blocks", size, (items, 1, 1), args, packs="b")

@@ -11,9 +11,8 @@ import numpy as np
 from ..problem.gemm import GemmProblem
 from .config import TileConfig
 from .device import DeviceInfo
-from .interface import UNUSED, Defines, Launch, Work, Workspace, gemm_launch, gemm_program, tiles_of
+from .interface import GROUP, UNUSED, Defines, Launch, Work, Workspace, gemm_launch, gemm_program, tiles_of
 
-GROUP = 8  # rows of tiles that are computed together
 _TEAM_ITEMS = 64  # most work-items in a team
 _LOADS = 8  # that a work-item of a team has in flight
 

@@ -120,7 +120,8 @@ def verified(problem: GemmProblem, product: Work, device: DeviceInfo) -> Work:
         spaces.append(space)
         renamed: dict[Arg, Arg] = {"out": space.symbol, "out_offset": np.int64(0)}
         launches = (*(x.renamed(renamed) for x in launches), _activation(problem, plain, space, device))
-        tables = {**tables, "activation_offsets": _offsets(problem, plain)}
+        strides = (plain.batch_strides.out, problem.batch_strides.out)
+        tables = {**tables, "activation_offsets": batch_table(problem.batch_shape, strides)}
     return Work(launches, (*dict.fromkeys([*product.workspace, *spaces]),), tables)
 
 
@@ -156,10 +157,6 @@ def _activation(problem: GemmProblem, plain: GemmProblem, space: Workspace, devi
     where: tuple[Arg, Arg] = (space.symbol, np.int64(0))
     offsets = "activation_offsets"
     return copy_launch(copy, where, ("out", "out_offset"), offsets, device, activation=problem.activation)
-
-
-def _offsets(problem: GemmProblem, plain: GemmProblem) -> Table:
-    return batch_table(problem.batch_shape, (plain.batch_strides.out, problem.batch_strides.out))
 
 
 _Checks = tuple[list[Launch], list[Launch], list[Workspace], dict[str, Table]]

@@ -114,10 +114,7 @@ def _stacked(
         near = _lie_beside(lengths, stack, (a, b), itemsizes)
         most = _MOST_AGAIN if near else _MOST_AGAIN_APART * is_long
         choices += [((), ())] if 2 * high * wide <= most * (high + wide) else []
-    m, n = max(
-        choices,
-        key=lambda mn: _merit(lengths, (a, b, out), (*mn, k), itemsizes),
-    )
+    m, n = max(choices, key=lambda mn: _merit(lengths, (a, b, out), (*mn, k), itemsizes))
     batch = [*stack, *(x for x in rows if x != m), *(x for x in columns if x != n)]
     by_a, by_b, by_out = (sorted(batch, key=lambda axis: -abs(x.get(axis[-1], 0))) for x in (a, b, out))
     batch = by_out

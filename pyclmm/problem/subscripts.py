@@ -107,10 +107,12 @@ def _placed(number: int, term: Term, shape: tuple[int, ...]) -> tuple[Label, ...
             f"operand {number} has {amount(len(shape), 'axes')}, but its subscripts name {named}; name "
             "each, or use an ellipsis"
         )
-    found: list[Label] = []
-    for each in term:
-        found += range(-spare, 0) if each == _ELLIPSIS else [each]
-    return tuple(found)
+    return _expanded(term, range(-spare, 0))
+
+
+def _expanded(term: Term, ellipsis: Iterable[Label]) -> tuple[Label, ...]:
+    """The labels of *term*, with those of its *ellipsis*."""
+    return tuple(x for each in term for x in (ellipsis if each == _ELLIPSIS else (each,)))
 
 
 def _lengths(operands: Sequence[tuple[Label, ...]], shapes: Sequence[tuple[int, ...]]) -> dict[Label, int]:
@@ -122,8 +124,7 @@ def _lengths(operands: Sequence[tuple[Label, ...]], shapes: Sequence[tuple[int, 
             if length != own[label]:
                 raise ShapeError(
                     f"operand {number} of shape {shape}: dimensions for the repeated subscript "
-                    f"{_shown(label)} "
-                    f"do not match, {own[label]} and {length}"
+                    f"{_shown(label)} do not match, {own[label]} and {length}"
                 )
         for label, length in own.items():
             known = lengths.get(label, 1)
@@ -147,9 +148,7 @@ def _result(
         raise ArgumentError(
             "the result has no ellipsis, but operands have axes for it; add ... to the result"
         )
-    found: list[Label] = []
-    for each in out:
-        found += broadcast if each == _ELLIPSIS else [each]
+    found = _expanded(out, broadcast)
     known = {x for labels in operands for x in labels}
     for label in found:
         if label not in known:
@@ -158,7 +157,7 @@ def _result(
             )
         if found.count(label) > 1:
             raise ArgumentError(f"the result has the subscript {_shown(label)} more than once; {_WOULD_DO}")
-    return tuple(found)
+    return found
 
 
 def _shown(label: Label) -> str:

@@ -291,9 +291,8 @@ class QuantizedArray:
         kept = f", {self.nbytes / self.size:.4g} bytes a weight" if self.size else ""
         kept += ", in the order of fragments" if form.order == "fragments" else ""
         return (
-            f"<QuantizedArray {shape}: {form.mode}, {form.bits} bits in groups of "
-            f"{form.group_size}, for {form.dtype}{kept}, "
-            f"{format_bytes(self.nbytes)} in {places.named(self.data)}>"
+            f"<QuantizedArray {shape}: {form.mode}, {form.bits} bits in groups of {form.group_size}, for "
+            f"{form.dtype}{kept}, {format_bytes(self.nbytes)} in {places.named(self.data)}>"
         )
 
 

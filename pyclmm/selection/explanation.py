@@ -175,12 +175,10 @@ def explain(
     """The explanation of *choice* for *problem*.
 
     *requested*: the ``kernel=`` of the call. *failed*: "name: reason" for each kernel that was tried and
-    failed. *check_seconds*: what ``verify=`` adds to each estimate. *elsewhere*: the other
-    device that there was. *runs_on*: the part of *device* that computes it, where that is not all; the choice
-    was made for all.
+    failed. *check_seconds*: what ``verify=`` adds to each estimate. *elsewhere*: the other device that there
+    was. *runs_on*: the part of *device* that computes it, where that is not all; the choice was made for all.
     """
     runs_on = runs_on or device
-    entry = choice.entry if choice else None
     memory, arithmetic = _least_seconds(problem, runs_on)
     on_matrix_units = choice is not None and choice.kernel.matrix_units
     reasons = dict(text.split(": ", 1) for text in failed)
@@ -188,13 +186,14 @@ def explain(
     return Explanation(
         problem=str(problem), device=device.name,
         kernel=choice.kernel.name if choice else None, config=choice.config if choice else None,
-        because=_because(choice, requested, entry, failed),
+        because=_because(choice, requested, failed),
         arithmetic=_arithmetic(problem, device, choice),
         seconds=choice.kernel.estimate(problem, choice.config, runs_on) + check_seconds if choice else None,
         check_seconds=check_seconds, memory_seconds=memory,
         arithmetic_seconds=None if on_matrix_units else arithmetic,
         rates_source=runs_on.rates.source, flops=problem.flops, nbytes=problem.nbytes,
-        workspace_nbytes=workspace_nbytes, launches=tuple(launches), entry=entry,
+        workspace_nbytes=workspace_nbytes, launches=tuple(launches),
+        entry=choice.entry if choice else None,
         others=tuple(_alternative(k, problem, device, reasons.get(k.name), check_seconds) for k in others),
         elsewhere=elsewhere,
     )  # fmt: skip
@@ -207,18 +206,14 @@ def _least_seconds(problem: GemmProblem, device: DeviceInfo) -> tuple[float, flo
     return device.rates.moved(problem.nbytes), products / rate if rate else None
 
 
-def _because(
-    choice: Choice | None, requested: KernelChoice, entry: Entry | None, failed: Sequence[str]
-) -> str:
+def _because(choice: Choice | None, requested: KernelChoice, failed: Sequence[str]) -> str:
     if choice is None:
         return "the result has no element"
+    if not isinstance(requested, str):
+        return "kernel= asked for it and its configuration"
     if requested != "auto":
-        return (
-            f"kernel={requested!r} was asked for"
-            if isinstance(requested, str)
-            else "kernel= asked for it and its configuration"
-        )
-    if entry is not None:
+        return f"kernel={requested!r} was asked for"
+    if entry := choice.entry:
         shape = f"{entry.m} x {entry.n} x {entry.k}"
         return f"measured as the fastest: {_microseconds(entry.seconds)} for {shape}, {entry.date}"
     tried = f", after {'; '.join(failed)}" if failed else ""
@@ -232,7 +227,6 @@ def _arithmetic(problem: GemmProblem, device: DeviceInfo, choice: Choice | None)
     a, b, kernel = problem.a_type, problem.b_type, choice.kernel
     if own := kernel.arithmetic(choice.config):
         return own
-    lower_allowed = a in _FLOAT32 and b in _FLOAT32 and problem.precision != "highest"
     if kernel.matrix_units:
         if kernel.in_parts(problem):
             return f"{a} split into parts, multiplied on matrix units"
@@ -244,12 +238,9 @@ def _arithmetic(problem: GemmProblem, device: DeviceInfo, choice: Choice | None)
         return _INTEGER_SUMS[acc]
     real = _REAL_TYPES.get(acc, acc)
     converted = "" if {a, b} == {real} else f" of {a if a == b else f'{a} and {b}'}"
-    unused = (
-        f' (precision="{problem.precision}" allows a lower precision, which this kernel does not use)'
-        if lower_allowed
-        else ""
-    )
-    return f"{real} FMA{converted}{unused}"
+    unused = f'precision="{problem.precision}" allows a lower precision, which this kernel does not use'
+    is_lower = a in _FLOAT32 and b in _FLOAT32 and problem.precision != "highest"
+    return f"{real} FMA{converted}" + (f" ({unused})" if is_lower else "")
 
 
 def _alternative(

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from examples.road import hopper
-from pyclmm.kernels.rates import measured_by_us
+from pyclmm.kernels.rates import MEASURED
 from pyclmm.opencl.compiler import read_source
 
 PAGE = Path(__file__).parents[2] / "docs/road/15_hopper.md"
@@ -53,7 +53,7 @@ def test_the_kernel_has_the_same_descriptor():
 
 
 def test_the_cache_allows_what_the_page_says():
-    rates = measured_by_us("NVIDIA H200")
+    rates = MEASURED["NVIDIA H200"]
     text = PAGE.read_text(encoding="utf-8")
     for bm, bn in ((64, 64), (128, 256)):
         each = hopper.intensity(bm, bn)

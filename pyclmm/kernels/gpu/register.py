@@ -14,8 +14,8 @@ from .. import listed
 from ..accepts import GENERAL, IN_ORDER, LISTS, Accepts
 from ..config import TileConfig, slices
 from ..device import DeviceInfo
-from ..interface import UNUSED, Defines, Kernel, Launch, Work, gemm_launch, gemm_program
-from ..split_k import GROUP, PartialSums
+from ..interface import GROUP, UNUSED, Defines, Kernel, Launch, Work, Workspace, gemm_launch, gemm_program
+from ..split_k import PartialSums
 from .tile import (
     by_rows,
     in_vectors,
@@ -208,9 +208,15 @@ class Register(Kernel):
                 problem, device, config.bm, config.bn, lambda tiles: _launch(problem, config, tiles)
             )
         tiling = Tiling(problem, config, device)
-        sums = [PartialSums(problem, config.bm, config.bn, r) for r in tiling.tile_ranges()]
-        workspace = tuple(s.workspace for s in sums if s.tile_range.split_k > 1)
-        return Work(tuple(_launches(tiling, sums)), workspace)
+        launches: list[Launch] = []
+        spaces: list[Workspace] = []
+        for one in tiling.tile_ranges():
+            sums = PartialSums(problem, config.bm, config.bn, one)
+            where = one.first, tiling.k_range(one.split_k), sums.partial
+            work = sums.behind(_launch(problem, config, one.tiles, one.split_k, *where), device)
+            launches += work.launches
+            spaces += work.workspace
+        return Work(tuple(launches), tuple(spaces))
 
 
 def _spills(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
@@ -252,15 +258,6 @@ def _rows_launch(problem: GemmProblem, config: TileConfig) -> Launch:
     size = (-(-problem.n // config.bn) * items, -(-problem.m // config.bm))
     program = gemm_program(problem, "gpu/register_rows.cl", _defines(problem, config))
     return gemm_launch(problem, program, "matmul_register_rows", size, (items, 1))
-
-
-def _launches(tiling: Tiling, sums: list[PartialSums]) -> Iterator[Launch]:
-    for those in sums:
-        one, split = those.tile_range, those.tile_range.split_k > 1
-        k_range, partial = tiling.k_range(one.split_k), those.workspace.symbol if split else UNUSED
-        yield _launch(tiling.problem, tiling.config, one.tiles, one.split_k, one.first, k_range, partial)
-        if split:
-            yield those.added(tiling.device)
 
 
 def _launch(

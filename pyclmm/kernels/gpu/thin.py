@@ -15,6 +15,7 @@ The constants were measured on an NVIDIA H200 (docs/kernels/register.md).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import ACCESS, TileConfig
 from ..cost import ON_CPU, on_cpu, together, waiting_factor
 from ..device import DeviceInfo
-from ..interface import Kernel, Launch, Loops, Work, gemm_launch, gemm_program, round_up
+from ..interface import Kernel, Loops, Work, gemm_launch, gemm_program, round_up
 from ..split_k import PartialSums, TileRange
 from .tile import stored_as_summed
 
@@ -65,14 +66,9 @@ class Thin(Kernel):
         return None
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        found = [
-            TileConfig(
-                vec=_widest(problem),
-                split_k=1 if problem.reproducible else 0,
-                options=(("depth", depth), ("lanes", lanes), ("teams", teams)),
-            )
-            for lanes, teams, depth in _shapes(problem)
-        ]
+        one = TileConfig(vec=_widest(problem), split_k=int(problem.reproducible))
+        names = ("lanes", "teams", "depth")
+        found = (replace(one, options=dict(zip(names, shape, strict=True))) for shape in _shapes(problem))
         return [c for c in found if not self.violations(problem, c, device)]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
@@ -112,7 +108,18 @@ class Thin(Kernel):
         k_range = round_up(-(-max(1, problem.k) // _split_k(problem, config, device)), ACCESS)
         tile_range = TileRange(0, tiles, max(1, -(-problem.k // k_range)))
         sums = PartialSums(problem, bm, bn, tile_range)
-        return sums.behind(_product(sums, config, k_range), device)
+        along_k = _along_k(problem)
+        name = "thin_dot" if along_k else "thin_walk"
+        teams, depth = ("TEAMS", "LINES") if along_k else ("SLICES", "AHEAD")
+        defines = [
+            ("THIN_ROWS", int(rows)), ("Q", q), ("CHUNK", _access(problem, config)),
+            ("SPLIT", int(tile_range.split_k > 1)), ("LANES", config.option("lanes")),
+            (teams, config.option("teams")), (depth, config.option("depth")),
+        ]  # fmt: skip
+        program = gemm_program(problem, f"gpu/{name}.cl", defines)
+        size, local = (tiles * _items(config), tile_range.split_k), (_items(config), 1)
+        extra = (np.int32(k_range), sums.partial)
+        return sums.behind(gemm_launch(problem, program, name, size, local, extra), device)
 
 
 def _thin_rows(problem: GemmProblem) -> bool:
@@ -236,19 +243,3 @@ def _seconds(problem: GemmProblem, config: TileConfig, split_k: int, device: Dev
     seconds += rates.group * max(0, groups - slots)
     seconds = seconds * (ON_CPU if device.is_cpu else 1) + on_cpu(device, groups, items)
     return seconds + rates.launch + (rates.launch + _SUMS if split_k > 1 else 0)
-
-
-def _product(sums: PartialSums, config: TileConfig, k_range: int) -> Launch:
-    problem, tile_range = sums.problem, sums.tile_range
-    along_k = _along_k(problem)
-    name = "thin_dot" if along_k else "thin_walk"
-    teams, depth = ("TEAMS", "LINES") if along_k else ("SLICES", "AHEAD")
-    defines = [
-        ("THIN_ROWS", int(_thin_rows(problem))), ("Q", _thin_side(problem)),
-        ("CHUNK", _access(problem, config)), ("SPLIT", int(tile_range.split_k > 1)),
-        ("LANES", config.option("lanes")), (teams, config.option("teams")), (depth, config.option("depth")),
-    ]  # fmt: skip
-    program = gemm_program(problem, f"gpu/{name}.cl", defines)
-    size, local = (tile_range.tiles * _items(config), tile_range.split_k), (_items(config), 1)
-    extra = (np.int32(tile_range.first), np.int32(k_range), sums.partial)
-    return gemm_launch(problem, program, name, size, local, extra)

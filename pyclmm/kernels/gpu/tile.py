@@ -86,33 +86,22 @@ class Side:
 
 
 def sides(problem: GemmProblem, config: TileConfig) -> tuple[Side, Side]:
-    """The tiles of A and B."""
-    m, n, k = problem.divisors
-    a = _side(problem, config, config.bm, problem.a_type, problem.conj_a, not problem.trans_a,
-              k if not problem.trans_a else m, problem.a_align)  # fmt: skip
-    b = _side(problem, config, config.bn, problem.b_type, problem.conj_b, problem.trans_b,
-              k if problem.trans_b else n, problem.b_align)  # fmt: skip
-    return a, b
-
-
-def _side(
-    problem: GemmProblem,
-    config: TileConfig,
-    width: int,
-    stored: str,
-    conj: bool,
-    across: bool,
-    contiguous: int,
-    align: int,
-) -> Side:
-    """An access has ``vec`` elements if every row starts aligned and has whole accesses, and no element is
-    converted. An asynchronous copy that transposes moves single elements.
+    """The tiles of A and B. An access has ``vec`` elements if every row starts aligned and has whole
+    accesses, and no element is converted. An asynchronous copy that transposes moves single elements.
     """
+    p, vec, (m, n, k) = problem, config.vec, problem.divisors
     kept = by_rows(config) and not is_held(config)
-    wide = config.vec > 1 and not conj and contiguous % config.vec == 0 and align % ACCESS == 0
-    wide = wide and (kept or not across or is_held(config)) and stored_as_summed(problem, stored)
-    along = kept and wide and across
-    return Side(width, config.vec if wide else 1, across, config.vec if across else 0, along)
+    operands = (
+        (config.bm, not p.trans_a, p.a_type, p.conj_a, p.a_align, m),
+        (config.bn, p.trans_b, p.b_type, p.conj_b, p.b_align, n),
+    )
+    found = []
+    for width, across, stored, conj, align, length in operands:
+        wide = vec > 1 and not conj and (k if across else length) % vec == 0 and align % ACCESS == 0
+        wide = wide and (kept or not across or is_held(config)) and stored_as_summed(problem, stored)
+        along = kept and wide and across
+        found.append(Side(width, vec if wide else 1, across, vec if across else 0, along))
+    return found[0], found[1]
 
 
 def _mixed(config: TileConfig) -> Iterator[str]:

@@ -208,18 +208,14 @@ class Tiling:
         return _GROUP + c.bm * c.bn * self.itemsize / rate
 
     @cached_property
-    def _copied_step(self) -> float:
-        """Accesses of 16 bytes that a work-item copies for a step."""
-        return self.config.bk * (self.config.bm + self.config.bn) * self.itemsize / 16 / self._items
-
-    @cached_property
     def _ahead(self) -> int:
         """Steps whose tiles are loaded ahead."""
         return 1 if is_held(self.config) else self.config.stages - 1
 
     def _launch_seconds(self, tile_range: TileRange) -> float:
-        steps = -(-self._steps // tile_range.split_k)
-        start = _START + _START_COPY * min(self._ahead, steps) * self._copied_step
+        c, steps = self.config, -(-self._steps // tile_range.split_k)
+        copied = c.bk * (c.bm + c.bn) * self.itemsize / 16 / self._items  # 16 bytes at a time, for a step
+        start = _START + _START_COPY * min(self._ahead, steps) * copied
         alone = steps * self._alone_step + (start + self._end) * self.device.rates.latency
         busy = steps * self._busy_step + self._busy_ends
         groups = tile_range.tiles * tile_range.split_k * self.problem.batch

@@ -11,7 +11,7 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..cost import waiting_factor
 from ..device import DeviceInfo
-from ..interface import Workspace, round_up, tiles_of
+from ..interface import Workspace, tiles_of
 from ..weights import format_of
 from .matrix_units import MAP_BYTES, local_bytes
 from .quantized_units import DEPTH, QuantizedUnits, is_fused, weight_bits
@@ -70,7 +70,7 @@ class HeldWeights(QuantizedUnits):
         for bn, slices, stages, resident in self.tiles:
             bk = slices * DEPTH
             for ranges in self.ranges(problem, bm, bn, bk, device):
-                options = {"resident": resident, "steps": ceil(self.range_of(problem, ranges) / bk)}
+                options = {"resident": resident, "steps": ceil(self.k_range(problem, ranges) / bk)}
                 yield TileConfig(bm, bn, bk, stages=stages, split_k=ranges, options=options)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
@@ -79,7 +79,7 @@ class HeldWeights(QuantizedUnits):
             return [f"bm is one of {self.rows}, bn a multiple of 64, bk one of {DEPTH}: {config}"]
         if c.option("resident", 0) not in (0, 1) or c.stages < self.least_stages(c):
             return [f"resident must be 0 or 1, stages {self.least_stages(c)} or more: {config}"]
-        if self.k_range(problem, c) > c.option("steps", 0) * c.bk:
+        if self.k_range(problem, c.split_k) > c.option("steps", 0) * c.bk:
             return [f"a range of K has more steps: {config}"]
         if c.bm == 128 and self.items(c) > _MOST_ITEMS:
             return [f"sums of so many rows take too many registers: {config}"]
@@ -94,20 +94,9 @@ class HeldWeights(QuantizedUnits):
             return ("batch_offsets",)
         return (Workspace("maps", groups * MAP_BYTES, zeroed=True),)
 
-    def k_range(self, problem: GemmProblem, config: TileConfig) -> int:
-        return self.range_of(problem, config.split_k)
-
-    def range_of(self, problem: GemmProblem, ranges: int) -> int:
-        """K of one of so many ranges."""
-        return round_up(ceil(problem.k / ranges), self.k_multiple(problem))
-
-    @abstractmethod
-    def k_multiple(self, problem: GemmProblem) -> int:
-        """What K is a multiple of."""
-
-    @abstractmethod
     def least_stages(self, config: TileConfig) -> int:
         """The least number of stages."""
+        return 2
 
     @abstractmethod
     def local_bytes(self, problem: GemmProblem, config: TileConfig) -> int:
@@ -120,14 +109,12 @@ class HeldWeights(QuantizedUnits):
             *(("STAGES", c.stages), ("RESIDENT", c.option("resident", 0)), ("STEPS", c.option("steps", 0))),
         )
 
-    def steps(self, config: TileConfig) -> tuple[int, ...]:
-        return config.bk, config.bk * config.stages
-
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         rates, units, c, costs = device.rates, device.units, config, self.costs
         groups = tiles_of(problem, c.bm, c.bn) * problem.batch * c.split_k
         local = self.local_bytes(problem, c)
-        resident = max(1, min(_REGISTERS // (_registers(c) * self.items(c)), local_bytes(device) // local))
+        registers = (_HELD + c.bm // 2) * self.items(c)
+        resident = max(1, min(_REGISTERS // registers, local_bytes(device) // local))
         share, rounds = ceil(groups / units), ceil(groups / (units * resident))
         depth, kept = problem.k / c.split_k, c.option("resident", 0)
         waits = rounds * (costs.start + depth / c.bk * costs.step[kept])
@@ -149,10 +136,6 @@ def _turned(problem: GemmProblem, costs: Costs) -> float:
     if not is_fused(problem):
         return costs.turned
     return costs.top if weight_bits(problem) == 4 else costs.fused
-
-
-def _registers(config: TileConfig) -> int:
-    return _HELD + config.bm // 2
 
 
 def staged_bytes(problem: GemmProblem, config: TileConfig, scales: int) -> int:

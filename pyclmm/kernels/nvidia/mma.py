@@ -19,15 +19,7 @@ from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import UNUSED, Defines, Launch, MatrixKernel, Work, round_up, tiles_of
 from ..split_k import PartialSums, TileRange, with_ranges
-from .matrix_units import (
-    DOUBLE,
-    LINE_ALIGN,
-    ONE_PASS,
-    Operands,
-    block_of,
-    in_staged_lines,
-    pack_launches,
-)
+from .matrix_units import DOUBLE, LINE_ALIGN, ONE_PASS, Operands, block_of, in_staged_lines, pack_launches
 from .mma_ring import product, too_many_stages, unfit, work_items
 from .unit_cost import pack_seconds, ring_seconds
 
@@ -166,12 +158,6 @@ class Mma(MatrixKernel):
         return too_many_stages(config, needed, device) or config.violations(device, (items,), 0)
 
 
-def _double_elements(config: TileConfig) -> int:
-    """Elements of a stage, A and B with their padding: the most that any layout needs."""
-    padding = 4 * (max(config.bm, config.bk) + max(config.bn, config.bk))
-    return (config.bm + config.bn) * config.bk + padding
-
-
 class MmaDouble(Mma):
     """The same for float64. BM x BN x BK is a work-group's tile. Option ``mma_k``: K of one instruction."""
 
@@ -201,5 +187,7 @@ class MmaDouble(Mma):
             for length in lines:
                 if length % 2 or items % length or (lines[0] * lines[1]) % (2 * items):
                     return [f"{items} work-items do not fill tiles of {lines}: {config}"]
-        needed = 8 * config.stages * _double_elements(config)
+        # The most that any layout needs
+        padding = 4 * (max(config.bm, config.bk) + max(config.bn, config.bk))
+        needed = 8 * config.stages * ((config.bm + config.bn) * config.bk + padding)
         return too_many_stages(config, needed, device) or config.violations(device, (items,), 0)

@@ -12,8 +12,8 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig, slices
 from ..cost import together
 from ..device import DeviceInfo
-from ..interface import Defines, MatrixKernel, Work, Workspace, gemm_launch, gemm_program, tiles_of
-from ..split_k import GROUP, PartialSums, TileRange, with_ranges
+from ..interface import GROUP, Defines, MatrixKernel, Work, Workspace, gemm_launch, gemm_program, tiles_of
+from ..split_k import PartialSums, TileRange, with_ranges
 from .matrix_units import DOUBLE, FLOAT64, LINE_ALIGN, MAP_BYTES, Operands, local_bytes, pack_launches
 from .mma_ring import work_items
 from .unit_cost import pack_seconds, sums_seconds

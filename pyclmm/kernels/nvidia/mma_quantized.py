@@ -80,9 +80,6 @@ class MmaQuantized(QuantizedUnits):
             *(("SLICES", c.bk // DEPTH), ("STAGES", c.stages), ("AHEAD", c.option("ahead", 1))),
         )
 
-    def steps(self, config: TileConfig) -> tuple[int, ...]:
-        return config.bk, config.bk * config.stages, config.bk * config.option("ahead", 1)
-
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         rates, units, c = device.rates, device.units, config
         groups = tiles_of(problem, c.bm, c.bn) * problem.batch * c.split_k

@@ -73,13 +73,13 @@ class QuantizedUnits(MatrixKernel):
         """Its argument behind k_range, if any: tensor maps for *groups* work-groups, or any pointer."""
         return ()
 
-    @abstractmethod
-    def steps(self, config: TileConfig) -> tuple[int, ...]:
-        """The k that its loops over K take at once."""
+    def k_multiple(self, problem: GemmProblem) -> int:
+        """What K is a multiple of in each range."""
+        return DEPTH
 
-    def k_range(self, problem: GemmProblem, config: TileConfig) -> int:
-        """K of a range."""
-        return round_up(ceil(problem.k / config.split_k), DEPTH)
+    def k_range(self, problem: GemmProblem, ranges: int) -> int:
+        """K of one of so many ranges."""
+        return round_up(ceil(problem.k / ranges), self.k_multiple(problem))
 
     def ranges(self, problem: GemmProblem, bm: int, bn: int, bk: int, device: DeviceInfo) -> tuple[int, ...]:
         """Numbers of ranges of K, of four steps or more, with which tiles fill the device once or twice."""
@@ -89,11 +89,12 @@ class QuantizedUnits(MatrixKernel):
         return tuple(sorted({min(most, ranges) for ranges in full}))
 
     def loops(self, problem: GemmProblem, config: TileConfig) -> Loops:
-        return Loops((config.bm,), (config.bn,), tuple(sorted({*self.steps(config)})))
+        steps = {1, config.stages, config.option("ahead", 1)}
+        return Loops((config.bm,), (config.bn,), tuple(config.bk * n for n in sorted(steps)))
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         c, tiles = config, tiles_of(problem, config.bm, config.bn)
-        k_range = self.k_range(problem, config)
+        k_range = self.k_range(problem, config.split_k)
         ranges = ceil(problem.k / k_range)
         sums = PartialSums(problem, c.bm, c.bn, TileRange(0, tiles, ranges))
         arrived = Workspace("arrived", 4 * tiles * problem.batch, zeroed=True)

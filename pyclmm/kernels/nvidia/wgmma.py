@@ -28,8 +28,7 @@ class Wgmma(MatrixKernel):
     Options: ``group``: rows of tiles that are computed together. ``alternate``: each quartet has tiles of its
     own. ``cluster``: so many work-groups copy a tile of B together (ptx_map.h). ``drain``: results leave
     through local memory while the next tile is multiplied (wgmma_drain.cl). ``lines``: through local memory
-    before (wgmma_lines.h).
-    ``swapped``: the kernel computes out^T = B^T A^T, so BM x BN is a tile of out^T.
+    before (wgmma_lines.h). ``swapped``: the kernel computes out^T = B^T A^T, so BM x BN is a tile of out^T.
     """
 
     name = unit = "wgmma"

@@ -32,16 +32,10 @@ class WgmmaFragments(HeldWeights):
     def items(self, config: TileConfig) -> int:
         return super().items(config) + _FEEDER
 
-    def k_multiple(self, problem: GemmProblem) -> int:
-        return DEPTH
-
-    def range_of(self, problem: GemmProblem, ranges: int) -> int:
+    def k_range(self, problem: GemmProblem, ranges: int) -> int:
         form = format_of(problem)
         pairs = 8 // ELEMENTS[form.dtype].nbytes  # a column's of a scale and a bias, in 16 bytes
         return round_up(ceil(problem.k / ranges), max(DEPTH, pairs * form.group_size))
-
-    def least_stages(self, config: TileConfig) -> int:
-        return 2
 
     def local_bytes(self, problem: GemmProblem, config: TileConfig) -> int:
         c, form = config, format_of(problem)

@@ -35,7 +35,6 @@ class WgmmaQuantized(HeldWeights):
         return 3 - config.option("resident", 0)
 
     def local_bytes(self, problem: GemmProblem, config: TileConfig) -> int:
-        """As the macros of its program say."""
         c, form = config, format_of(problem)
         groups = round_up(c.option("steps", 0) * c.bk // form.group_size, 2)
         scales = c.bn * (2 * groups * ELEMENTS[form.dtype].nbytes + 4)

@@ -15,8 +15,8 @@ from ..accepts import GENERAL, Accepts
 from ..config import TileConfig
 from ..cost import ON_CPU, on_cpu, together, waiting_factor
 from ..device import DeviceInfo
-from ..interface import Kernel, Loops, Work, gemm_defines, gemm_launch, round_up
-from ..split_k import GROUP, PartialSums, TileRange
+from ..interface import GROUP, Kernel, Loops, Work, gemm_defines, gemm_launch, round_up
+from ..split_k import PartialSums, TileRange
 from ..weights import (
     GROUPS_A_UNIT,
     RUN,
@@ -110,7 +110,10 @@ class Quantized(Kernel):
         return Loops((config.tm,), (config.tn * teams,), (lanes * RUN,))
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        return (_by_items if config.option("lanes") else _by_vectors)(problem, config, device)
+        if config.option("lanes"):
+            return _by_items(problem, config, device)
+        program = program_on_cpu(problem, "quantized/rows_cpu.cl", config, device)
+        return Work((launch_on_cpu(problem, program, "quantized_rows", config, device),))
 
 
 def _by_nibbles(problem: GemmProblem, config: TileConfig) -> bool:
@@ -118,12 +121,6 @@ def _by_nibbles(problem: GemmProblem, config: TileConfig) -> bool:
     form = format_of(problem)
     wide = config.vec == 16 or (config.vec == 8 and form.mode in _IN_ORDER)
     return wide and form.bits == 4 and form.name not in ("nvfp4", "mxfp4_gguf")
-
-
-def _by_vectors(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-    """One launch, in which a work-item has about as many rows of B as any other."""
-    program = program_on_cpu(problem, "quantized/rows_cpu.cl", config, device)
-    return Work((launch_on_cpu(problem, program, "quantized_rows", config, device),))
 
 
 def _by_items(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:

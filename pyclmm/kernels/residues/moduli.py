@@ -59,8 +59,7 @@ class Moduli:
         """The table of cl/residues/convert.cl: [N][operand][product] has a row of words.
 
         p, 1 / p as a float32, a constant c, the weights of real parts in two words, of imaginary parts in
-        two.
-        The weights of A include :meth:`factor`, and for complex numbers 1 / 2.
+        two. The weights of A include :meth:`factor`, and for complex numbers 1 / 2.
         """
         table = np.zeros((MOST + 1, 2, MOST * self.planes, _ROW), np.uint32)
         for count in range(1, MOST + 1):

@@ -51,20 +51,17 @@ class Residues(Kernel):
         if plain is None:
             return []
         for number, family in enumerate(self._products.families):
-            found = self._found(number, problem, device) if may_return(family, device) else []
+            if not may_return(family, device):
+                continue
+            found = [
+                replace(config.with_options(product=number, form=form_number), plain=plain)
+                for form_number, form in forms_for(family, problem, device)
+                for config in family.candidates(inner(problem, form), device)
+                if config.split_k < 2  # sums are reduced once
+            ]
             if found:
-                return [replace(config, plain=plain) for config in found]
+                return found
         return []
-
-    def _found(self, number: int, problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
-        """Configurations of the family number *number* of those that multiply residues, in all its forms."""
-        family = self._products.families[number]
-        return [
-            config.with_options(product=number, form=form_number)
-            for form_number, form in forms_for(family, problem, device)
-            for config in family.candidates(inner(problem, form), device)
-            if config.split_k < 2  # sums are reduced once
-        ]
 
     def checked_as(self, config: TileConfig) -> tuple[TileConfig, ...]:
         """With the ranges of K that the products' family chooses."""

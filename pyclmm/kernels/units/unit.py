@@ -18,9 +18,9 @@ from ..accepts import BYTES, EPILOGUE, HALVES, Accepts, Types
 from ..config import TileConfig
 from ..cost import launched
 from ..device import DeviceInfo
-from ..interface import UNUSED, Defines, MatrixKernel, Work, gemm_launch, gemm_program, round_up, tiles_of
+from ..interface import GROUP, Defines, MatrixKernel, Work, gemm_launch, gemm_program, round_up, tiles_of
 from ..matrix_unit import DPAS_EXTENSION, MATRIX_UNITS
-from ..split_k import GROUP, PartialSums, TileRange, with_ranges
+from ..split_k import PartialSums, TileRange, with_ranges
 
 _MOST_SPLIT_K = 16
 # Slowdown where a compute unit holds one work-group: nothing else runs while it waits at a barrier
@@ -97,13 +97,32 @@ class UnitKernel(MatrixKernel):
         return max(one.k, 64 // one.nbytes)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        found = dict.fromkeys(self._config(problem, device, *tile) for tile in self.tiles)
-        every = with_ranges(found, problem, lambda _: device.compute_units, _MOST_SPLIT_K)
+        found = []
+        for bm, bn, sgm, sgn, rows in self.tiles:
+            one = self.instruction(problem, device, rows)
+            found.append(TileConfig(bm, bn, self.depth(one), sgm, sgn, options=(("unit", one.m),)))
+        every = with_ranges(dict.fromkeys(found), problem, lambda _: device.compute_units, _MOST_SPLIT_K)
         return [c for c in every if not self.violations(problem, c, device)]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        one = self.instruction(problem, device, config.option("unit"))
-        return _seconds(problem, config, one, device)
+        """Higher for small tiles, which read more. Never measured: we had no such device."""
+        c, rates, units = config, device.rates, device.units
+        one = self.instruction(problem, device, c.option("unit"))
+        groups = tiles_of(problem, c.bm, c.bn) * c.split_k * problem.batch
+        steps = ceil(ceil(problem.k / c.bk) / c.split_k)
+        held = max(1, device.local_mem_size // local_bytes(c, one))
+        reads = 1 + 32 / c.bm + 32 / c.bn
+        rate = rates.matrix(ELEMENTS[problem.a_type].unit) * _FRACTION
+        step = c.bm * c.bn * c.bk * units / rate * reads * (_ALONE if held == 1 else 1)
+        items = work_items(c, one)
+        ends = (_ENDS + _END_SUM * c.bm * c.bn / items) * rates.latency
+        alone = steps * max(step, _WAIT * rates.latency) + ends
+        busy = steps * step + ends / 2
+        seconds = launched(device, groups, items, held, alone, busy, problem.nbytes)
+        if c.split_k == 1:
+            return seconds
+        partial = 8.0 * c.bm * c.bn * groups
+        return seconds + rates.launch + _SUMS * rates.latency + rates.moved(partial)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         one = self.instruction(problem, device, config.option("unit"))
@@ -126,20 +145,11 @@ class UnitKernel(MatrixKernel):
         tiles = tiles_of(problem, config.bm, config.bn)
         k_range = round_up(ceil(problem.k / config.split_k), config.bk)
         tile_range = TileRange(0, tiles, ceil(problem.k / k_range))
-        items, split = work_items(config, one), config.split_k > 1
-        sums = PartialSums(problem, config.bm, config.bn, tile_range)
-        source = f"units/{self.name}.h units/unit.cl"
-        program = gemm_program(problem, source, _defines(problem, config, one))
-        extra = (np.int32(k_range), sums.workspace.symbol if split else UNUSED)
-        size = (tiles * items, tile_range.split_k)
-        product = gemm_launch(problem, program, "matmul_unit", size, (items, 1), extra)
-        return Work((product, sums.added(device)), (sums.workspace,)) if split else Work((product,))
-
-    def _config(
-        self, problem: GemmProblem, device: DeviceInfo, bm: int, bn: int, sgm: int, sgn: int, rows: int
-    ) -> TileConfig:
-        one = self.instruction(problem, device, rows)
-        return TileConfig(bm, bn, self.depth(one), sgm, sgn, options=(("unit", one.m),))
+        items, sums = work_items(config, one), PartialSums(problem, config.bm, config.bn, tile_range)
+        defines = _defines(problem, config, one, int(tile_range.split_k > 1))
+        program = gemm_program(problem, f"units/{self.name}.h units/unit.cl", defines)
+        size, extra = (tiles * items, tile_range.split_k), (np.int32(k_range), sums.partial)
+        return sums.behind(gemm_launch(problem, program, "matmul_unit", size, (items, 1), extra), device)
 
 
 def work_items(config: TileConfig, one: Instruction) -> int:
@@ -152,32 +162,12 @@ def local_bytes(config: TileConfig, one: Instruction) -> int:
     return 2 * config.bk * (config.bm + config.bn) * one.nbytes
 
 
-def _seconds(problem: GemmProblem, config: TileConfig, one: Instruction, device: DeviceInfo) -> float:
-    """Seconds, higher for small tiles, which read more. Never measured: we had no such device."""
-    c, rates, units = config, device.rates, device.units
-    groups = tiles_of(problem, c.bm, c.bn) * c.split_k * problem.batch
-    steps = ceil(ceil(problem.k / c.bk) / c.split_k)
-    held = max(1, device.local_mem_size // local_bytes(c, one))
-    reads = 1 + 32 / c.bm + 32 / c.bn
-    rate = rates.matrix(ELEMENTS[problem.a_type].unit) * _FRACTION
-    step = c.bm * c.bn * c.bk * units / rate * reads * (_ALONE if held == 1 else 1)
-    ends = (_ENDS + _END_SUM * c.bm * c.bn / work_items(c, one)) * rates.latency
-    alone = steps * max(step, _WAIT * rates.latency) + ends
-    seconds = launched(
-        device, groups, work_items(c, one), held, alone, steps * step + ends / 2, problem.nbytes
-    )
-    if c.split_k == 1:
-        return seconds
-    partial = 8.0 * c.bm * c.bn * groups
-    return seconds + rates.launch + _SUMS * rates.latency + rates.moved(partial)
-
-
-def _defines(problem: GemmProblem, config: TileConfig, one: Instruction) -> Defines:
+def _defines(problem: GemmProblem, config: TileConfig, one: Instruction, split: int) -> Defines:
     p = problem
     wide_a = _wide(one, p.trans_a, p.m if p.trans_a else p.k, p.a_align)
     wide_b = _wide(one, not p.trans_b, p.k if p.trans_b else p.n, p.b_align)
     return (
-        *config.macros("bm", "bn", "bk", "sgm", "sgn"), ("GROUP", GROUP), ("SPLIT", int(config.split_k > 1)),
+        *config.macros("bm", "bn", "bk", "sgm", "sgn"), ("GROUP", GROUP), ("SPLIT", split),
         ("WIDE_A", int(wide_a)), ("WIDE_B", int(wide_b)), ("LANES", one.lanes), ("WORD_K", one.word_k),
         *one.defines,
     )  # fmt: skip
