@@ -7,7 +7,7 @@ The message says what happened and what to do.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyopencl as cl
@@ -93,9 +93,12 @@ def available(device: cl.Device) -> Iterator[None]:
         yield
     except cl.Error as error:
         kind = DeviceMemoryError if code_of(error) in _MEMORY else DeviceLostError
+        name = ""
+        with suppress(cl.Error):  # it may not even tell its name
+            name = f" {device.name.strip()!r}"
         raise kind(
-            f"device {device.name.strip()!r} gives no answer, context or queue ({error}): it may be taken or "
-            "full, as by another process; free it, or choose another device by device= or PYOPENCL_CTX"
+            f"device{name} gives no answer, context or queue ({error}): it may be taken or full, as by "
+            "another process; free it, or choose another device by device= or PYOPENCL_CTX"
         ) from error
 
 

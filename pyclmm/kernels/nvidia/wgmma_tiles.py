@@ -38,7 +38,8 @@ _LEAST_ROWS = min(bm for bm, _ in _TILES)
 # Tiles whose sums fit the registers of one quartet, and the factor by which each is slower where quartets
 # alternate
 _ALTERNATE_TILES = {(128, 128): 1.1, (64, 256): 1.04, (64, 128): 1.28}
-_ALTERNATE_BYTES, _ALTERNATE_MODULI = 0.845, 1.07  # besides: of one byte; of sums modulo numbers
+# Besides: for elements of one byte; for sums modulo numbers
+_ALTERNATE_BYTES, _ALTERNATE_MODULI = 0.845, 1.07
 # The factor by which products with A staged in registers are slower, in tiles narrower than 256 columns. That
 # of 192 was not measured: between 128 and 256
 _LEFT_TILES = {(128, 128): 1.3, (128, 192): 1.1}
