@@ -85,8 +85,8 @@ TYPES = {
     "no configuration": (lambda: matmul(A, B, kernel=("naive", 3)), "kernel is ('naive', 3)", "TileConfig"),
     "trans of a wrong kind": (lambda: gemm(A, B, trans_b=1), "trans_b is 1", "string"),
     "activation of integers": (
-        lambda: gemm(A.astype("i4"), B.astype("i4"), activation="relu"), "activation 'relu'", "real float",
-        "int32",
+        lambda: gemm(A.astype("i4"), B.astype("i4"), activation="relu"),
+        "activation 'relu'", "real float", "int32",
     ),
     "activation of complex": (
         lambda: gemm(A.astype("c8"), B, activation="tanh"), "activation 'tanh'", "complex64",
@@ -106,8 +106,8 @@ TYPES = {
     "alpha is an array": (lambda: gemm(A, B, alpha=ones(2)), "alpha is a ndarray"),
     "alpha is complex": (lambda: gemm(A, B, alpha=1j), "alpha is complex", "float32"),
     "beta is not whole": (
-        lambda: gemm(A.astype("i4"), B.astype("i4"), ones(3, 5, dtype="i4"), beta=0.5), "beta is 0.5",
-        "int32", "whole",
+        lambda: gemm(A.astype("i4"), B.astype("i4"), ones(3, 5, dtype="i4"), beta=0.5),
+        "beta is 0.5", "int32", "whole",
     ),
     "alpha is not finite": (
         lambda: gemm(A.astype("i4"), B.astype("i4"), alpha=float("inf")), "alpha is inf", "whole",
@@ -123,12 +123,12 @@ TYPES = {
 ARGUMENTS = {
     "out read-only": (lambda: matmul(A, B, out=read_only(3, 5)), "out is read-only", "writeable"),
     "kernel misspelt": (
-        lambda: matmul(A, B, kernel="tilde"), "unknown kernel 'tilde'", "did you mean 'tiled'", "'auto'",
-        "'naive'",
+        lambda: matmul(A, B, kernel="tilde"),
+        "unknown kernel 'tilde'", "did you mean 'tiled'", "'auto'", "'naive'",
     ),
     "configuration too large": (
-        lambda: matmul(A, B, kernel=("naive", TileConfig(bm=1 << 14, bn=1 << 14))), "'naive' cannot use",
-        f"{1 << 28} work-items a work-group", "the device allows",
+        lambda: matmul(A, B, kernel=("naive", TileConfig(bm=1 << 14, bn=1 << 14))),
+        "'naive' cannot use", f"{1 << 28} work-items a work-group", "the device allows",
     ),
     "configuration of nothing": (
         lambda: matmul(A, B, kernel=("naive", TileConfig(bm=0))), "TileConfig.bm", "1 or more", "not 0",
@@ -142,8 +142,8 @@ ARGUMENTS = {
         "'naive' has no option 'held'", "it has none",
     ),
     "tile not square": (
-        lambda: matmul(A, B, kernel=("tiled", TileConfig(bm=4, bn=8, bk=4))), "'tiled' cannot use",
-        "must be equal",
+        lambda: matmul(A, B, kernel=("tiled", TileConfig(bm=4, bn=8, bk=4))),
+        "'tiled' cannot use", "must be equal",
     ),
     "trans": (lambda: gemm(A, B, trans_a="X"), "unknown trans_a 'X'", "'N', 'T', 'C'"),
     "activation": (
@@ -176,13 +176,13 @@ ARGUMENTS = {
         lambda: Matmul(A, B)(A, B, alpha=10**400), "alpha is an integer of 1329 bits",
     ),
     "queue and device": (
-        lambda: matmul(A, B, queue=pyclmm.default_queue(), device="cpu"), "queue and device are both given",
-        "pass one",
+        lambda: matmul(A, B, queue=pyclmm.default_queue(), device="cpu"),
+        "queue and device are both given", "pass one",
     ),
     "device of no such number": (lambda: matmul(A, B, device=99), "device is 99", "numbered from 0", "0:0 "),
     "options of a configuration": (
-        lambda: TileConfig(options=((3, 4),)), "TileConfig.options is ((3, 4),)",
-        "mapping of names to integers",
+        lambda: TileConfig(options=((3, 4),)),
+        "TileConfig.options is ((3, 4),)", "mapping of names to integers",
     ),
     "options that are an array": (lambda: TileConfig(options=np.arange(3)), "TileConfig.options is array"),
     "TileConfig": (lambda: TileConfig(bm=-1), "TileConfig.bm", "-1", "integer"),
@@ -190,8 +190,8 @@ ARGUMENTS = {
 }  # fmt: skip
 UNSUPPORTED = {
     "too large for one group": (
-        lambda: matmul(ones(500, 2), ones(2, 500), kernel="single_group"), "single_group", "500 x 500",
-        "250000 work-items", "limit is",
+        lambda: matmul(ones(500, 2), ones(2, 500), kernel="single_group"),
+        "single_group", "500 x 500", "250000 work-items", "limit is",
     )
 }  # fmt: skip
 BAD_CALLS = [

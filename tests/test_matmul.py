@@ -461,8 +461,11 @@ def broadcast_operands(dtype):
     """a, b, c and bias; each has an axis of stride 0, but c, which is contiguous."""
     a, b, c, bias = (np.arange(1, n + 1).astype(dtype) for n in (4, 4, 12, 1))
     return (
-        broadcast(a, 3, 4), broadcast(b[:, None], 4, 4), broadcast(c.reshape(3, 4), 3, 4), broadcast(bias, 4),
-    )  # fmt: skip
+        broadcast(a, 3, 4),
+        broadcast(b[:, None], 4, 4),
+        broadcast(c.reshape(3, 4), 3, 4),
+        broadcast(bias, 4),
+    )
 
 
 def by_plan(a, b, c, **options):

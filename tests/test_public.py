@@ -70,8 +70,11 @@ def test_devices_lists_every_device_and_the_default(queue):
     (own,) = [d for d in found if d.device == queue.device]
     info = devices_module.device_info(queue.device)
     assert (own.name, own.platform, own.kind, own.memory) == (
-        info.name, info.platform, info.kind, info.global_mem_size,
-    )  # fmt: skip
+        info.name,
+        info.platform,
+        info.kind,
+        info.global_mem_size,
+    )
     assert own.default
     assert sum(d.default for d in found) == 1
     for part in (own.number, own.name, own.platform, own.kind, "compute units", "default"):

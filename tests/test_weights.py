@@ -222,14 +222,15 @@ WRONG = [
     (lambda x, q: pyclmm.linalg.einsum("mk,nk->mn", x, q, out=np.float32), DTypeError, "out is a type"),
     (lambda x, q: pyclmm.matmul(x.astype("i4"), q.T), DTypeError, r"pass a.astype\(np.float32\)"),
     (
-        lambda x, q: pyclmm.matmul(x.astype("c8"), q.T), DTypeError,
-        r"pass a.astype\(np.float32\), or dtype=np.float32, casting='unsafe'$",
+        lambda x, q: pyclmm.matmul(x.astype("c8"), q.T),
+        DTypeError, r"pass a.astype\(np.float32\), or dtype=np.float32, casting='unsafe'$",
     ),
     (lambda x, q: pyclmm.matmul(x, q.T, memory_limit="1 MiB"), UnsupportedError, "memory_limit"),
     (lambda x, q: pyclmm.matmul(x, q.T, axes=[(0, 1)] * 3), UnsupportedError, "axes"),
     (lambda x, q: pyclmm.matmul(x, q.T, kernel="packed"), UnsupportedError, "quantised weights"),
     (
-        lambda x, q: pyclmm.matmul(x, x.T, kernel="quantized"), UnsupportedError,
+        lambda x, q: pyclmm.matmul(x, x.T, kernel="quantized"),
+        UnsupportedError,
         "quantized multiplies float32 or float16 or bfloat16 by quantised weights, not float32 by float32",
     ),
     (pyclmm.linalg.dot, UnsupportedError, "b is a QuantizedArray"),

@@ -93,9 +93,12 @@ def test_memory_has_a_line_for_each_run(pictures):
             for number, value in enumerate(values, 1)
         ]
         return {
-            "driver": "PoCL 1.0", "processor": "some", "date": "2026-01-01", "code": code,
+            "driver": "PoCL 1.0",
+            "processor": "some",
+            "date": "2026-01-01",
+            "code": code,
             "readings": readings,
-        }  # fmt: skip
+        }
 
     growing = run("", 250) | {"growing": True, "released": 120}
     sizes = {"operands": 10, "peak": 30, "after": 12}

@@ -43,9 +43,15 @@ def test_each_way_is_checked(turns, what, monkeypatch):
 def test_a_table_has_the_least_time_and_says_how_busy_the_machine_was(monkeypatch):
     tables = script("benchmarks/turn_tables.py")
     content = {
-        "sides": [1, 2, 3], "device": {"driver_version": "5"}, "platform": "P", "cpus": 2, "processor": "Q",
-        "date": "2026-11-28", "load": [8.4, 6.2], "seconds": {"way": [0.004, 0.001, 0.002, 0.003]},
-    }  # fmt: skip
+        "sides": [1, 2, 3],
+        "device": {"driver_version": "5"},
+        "platform": "P",
+        "cpus": 2,
+        "processor": "Q",
+        "date": "2026-11-28",
+        "load": [8.4, 6.2],
+        "seconds": {"way": [0.004, 0.001, 0.002, 0.003]},
+    }
     monkeypatch.setattr(tables, "read", lambda name: content)
     about, table = tables.table("any").split("\n\n")
     assert "at a load of 6 to 8 " in about

@@ -449,9 +449,13 @@ def test_a_child_must_answer_once_and_in_the_right_form(answers):
 
 def request_for_tiled():
     return {
-        "device": DEVICE.identity, "kernel": "tiled", "problem": schema.problem_json(PROBLEM),
-        "config": schema.config_json(TileConfig.square(4)), "detour": 0, "way": "opencl",
-    }  # fmt: skip
+        "device": DEVICE.identity,
+        "kernel": "tiled",
+        "problem": schema.problem_json(PROBLEM),
+        "config": schema.config_json(TileConfig.square(4)),
+        "detour": 0,
+        "way": "opencl",
+    }
 
 
 def test_a_child_refuses_a_hostile_request():

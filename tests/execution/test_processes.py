@@ -184,9 +184,13 @@ def test_ctrl_c_in_earnest(environment):
     """12 interrupts at different moments. Each goes to the process group, as from a terminal."""
     wanted = 12
     process = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED, str(wanted)], env=environment, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+        [sys.executable, "-c", INTERRUPTED, str(wanted)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     try:
         assert process.stdout.readline() == "ready\n"
         caught = 0

@@ -61,7 +61,7 @@ def test_register_loads_what_its_tile_says(queue, layout):
 def test_packed_loads_what_its_register_tile_says_and_one_vector_for_the_last_columns(queue, last):
     kernel = kernel_named("packed")
     first = kernel.configs(product(512, 512, 512), DEVICE)[0]
-    config = replace(first, split_k=1, bk=32, options=(("pack_a", 0), ("pack_b", 0)))
+    config = replace(first, split_k=1, options=(("pack_a", 0), ("pack_b", 0)))
     assert config.tn > config.vec
     problem = product(4 * config.tm, 2 * config.tn + (last or config.tn), 32)
     assert kernel.violations(problem, config, DEVICE) == []

@@ -143,16 +143,18 @@ def test_the_oldest_plan_is_dropped(rng, planned):
 
 @pytest.mark.parametrize("drop", [pyclmm.release, lambda: queues.forget(None)], ids=["release", "loss"])
 def test_plans_are_dropped_between_the_searches_of_other_threads(rng, monkeypatch, planned, drop):
+    dropped = []
+
     class Watched(OrderedDict):
         def pop(self, *key):
             assert plans._plans._lock._is_owned()  # type: ignore[attr-defined]
-            super().pop(*key)
+            dropped.append(super().pop(*key))
 
     monkeypatch.setattr(plans._plans, "_values", Watched())
     for _ in range(2):
         pyclmm.matmul_many(pairs_of(rng, [(3, 4, 5)]))
         drop()
-    assert len(planned) == 2
+    assert len(planned) == len(dropped) == 2
 
 
 def test_threads_share_a_plan(rng):

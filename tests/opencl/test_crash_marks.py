@@ -46,9 +46,12 @@ def folder(own_caches):
 
 def marking(*args, **kwargs):
     return subprocess.Popen(
-        [sys.executable, "-c", MARKING, *args], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        [sys.executable, "-c", MARKING, *args],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    )
 
 
 def marked(how, *digests):

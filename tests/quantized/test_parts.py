@@ -143,8 +143,8 @@ REFUSED = [
     (mx(scales=np.ones((4, 1), np.uint8)), ShapeError, r"scales has shape \(4, 1\); .*pass \(4, 2\)"),
     (mx(scales=np.full((4, 2), 255, np.uint8)), ArgumentError, "scales has bytes that stand for NaN"),
     (
-        mx(scales=np.full((4, 4), 127, np.uint8), mode="nvfp4"), ArgumentError,
-        "scales has bytes that stand for NaN",
+        mx(scales=np.full((4, 4), 127, np.uint8), mode="nvfp4"),
+        ArgumentError, "scales has bytes that stand for NaN",
     ),
     (gptq(bits=8), ArgumentError, "layout 'gptq' is of affine weights of 4 bits"),
     (gptq(mode="mxfp4"), ArgumentError, "layout 'gptq' is of affine weights"),
@@ -180,8 +180,8 @@ REFUSED = [
         "for weights of N = 24, K = 296",
     ),
     (
-        gptq(scales=np.ones((8, 24), np.float16), zeros=np.zeros((8, 3), np.int32)), ArgumentError,
-        "group_size is 16",
+        gptq(scales=np.ones((8, 24), np.float16), zeros=np.zeros((8, 3), np.int32)),
+        ArgumentError, "group_size is 16",
     ),
 ]  # fmt: skip
 

@@ -20,16 +20,26 @@ def cube(n, stack=()):
 
 
 products = st.builds(
-    TiledProduct, m=st.integers(1, 5000), n=st.integers(1, 5000), k=st.integers(1, 5000),
-    a_size=st.sampled_from([1, 2, 4, 8]), b_size=st.sampled_from([2, 4, 16]),
-    out_size=st.sampled_from([2, 4, 8]), acc_size=st.sampled_from([4, 8]), c_size=st.sampled_from([0, 4]),
+    TiledProduct,
+    m=st.integers(1, 5000),
+    n=st.integers(1, 5000),
+    k=st.integers(1, 5000),
+    a_size=st.sampled_from([1, 2, 4, 8]),
+    b_size=st.sampled_from([2, 4, 16]),
+    out_size=st.sampled_from([2, 4, 8]),
+    acc_size=st.sampled_from([4, 8]),
+    c_size=st.sampled_from([0, 4]),
     whole_k=st.booleans(),
-)  # fmt: skip
+)
 machines = st.builds(
-    DeviceModel, memory=st.integers(1 << 10, 1 << 30), up=st.sampled_from([0.0, 1e9, 50e9]),
-    down=st.sampled_from([0.0, 1e9, 50e9]), seconds=st.just(H200.seconds), devices=st.integers(1, 3),
+    DeviceModel,
+    memory=st.integers(1 << 10, 1 << 30),
+    up=st.sampled_from([0.0, 1e9, 50e9]),
+    down=st.sampled_from([0.0, 1e9, 50e9]),
+    seconds=st.just(H200.seconds),
+    devices=st.integers(1, 3),
     largest=st.sampled_from([1 << 62, 1 << 24]),
-)  # fmt: skip
+)
 
 
 @given(products, machines)

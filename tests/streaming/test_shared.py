@@ -92,8 +92,11 @@ class Tensor:
         self.path = path
         data = (self.address, False)
         self.__array_interface__ = {
-            "shape": (length // 4 // N, N), "typestr": "<f4", "data": data, "version": 3,
-        }  # fmt: skip
+            "shape": (length // 4 // N, N),
+            "typestr": "<f4",
+            "data": data,
+            "version": 3,
+        }
 
     def untyped_storage(self):
         return SimpleNamespace(filename=str(self.path))

@@ -351,7 +351,8 @@ def test_a_plan_explains_itself():
     plan = StreamedMatmul(normal(500, 400), normal(400, 300), memory_limit="1 MiB")
     text = str(plan.explain())
     for part in (
-        "memory limit", "1 MiB", "tiles", "order", "slots", "decides", "predicted", "one chunk of a",
+        "memory limit", "1 MiB", "tiles", "order", "slots", "decides", "predicted",
+        "one chunk of a tile",
     ):  # fmt: skip
         assert part in text
     nothing = StreamedMatmul(normal(5, 0), normal(0, 3), memory_limit="1 MiB").explain()

@@ -27,9 +27,14 @@ sizes = st.integers(1, 40)
 
 
 @given(
-    sizes, sizes, st.integers(1, 50), st.integers(1, 50), st.integers(1, 5), st.booleans(),
+    sizes,
+    sizes,
+    st.integers(1, 50),
+    st.integers(1, 50),
+    st.integers(1, 5),
+    st.booleans(),
     st.sampled_from([(), (3,), (2, 3)]),
-)  # fmt: skip
+)
 def test_every_element_of_c_is_in_one_tile(m, n, tm, tn, strip, by_columns, stack):
     p = product(m, n, 5, stack=stack, a_stack=stack)
     count = np.zeros((math.prod(stack), m, n), int)

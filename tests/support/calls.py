@@ -84,9 +84,12 @@ def matmul_kind(r, types=ELEMENT_TYPES):
     """What decides which programs a call of matmul runs, apart from shapes and layouts."""
     left = r.choice(types)
     kind = {
-        "name": "matmul", "a": left, "b": left if r.random() < 0.6 else r.choice(types),
-        "dtype": r.choice(types) if r.random() < 0.15 else None, "kernel": _kernel(r),
-    }  # fmt: skip
+        "name": "matmul",
+        "a": left,
+        "b": left if r.random() < 0.6 else r.choice(types),
+        "dtype": r.choice(types) if r.random() < 0.15 else None,
+        "kernel": _kernel(r),
+    }
     if kind["dtype"] == "bfloat16":  # numpy.matmul has no such dtype
         kind["dtype"] = None
     if r.random() < 0.4:

@@ -33,7 +33,7 @@ def python(*arguments, **keywords):
 def in_a_process_of_its_own(call, *arguments):
     """Call a function of a module, with constants. What it does may end the process."""
     code = f"import {call.__module__} as t; t.{call.__name__}{arguments!r}"
-    done = python("-c", code, cwd=Path(pyclmm.__file__).parents[1])
+    done = python("-c", code, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, f"it ended with {done.returncode}: {done.stderr[-1000:]}"
 
 
@@ -62,7 +62,7 @@ _COMPILED = {
     (program, "_programs"): lambda: SingleFlight(program._PROGRAMS_KEPT),
     (program, "_held"): WeakValueDictionary,
     (program, "_marks"): dict,
-    (plan_cache, "_plans"): lambda: LastUsed(256),
+    (plan_cache, "_plans"): lambda: LastUsed(plan_cache._plans._most),
 }
 
 

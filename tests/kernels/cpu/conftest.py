@@ -13,9 +13,13 @@ from pyclmm.kernels.device import Caches, DeviceInfo, Target
 def cpu(device: DeviceInfo) -> DeviceInfo:
     """The device under test, as a CPU with four compute units, 256-bit vectors and caches as of Zen 4."""
     return dataclasses.replace(
-        device, kind="cpu", compute_units=4, target=Target(256), caches=Caches(32 << 10, 1 << 20),
+        device,
+        kind="cpu",
+        compute_units=4,
+        target=Target(256),
+        caches=Caches(32 << 10, 1 << 20),
         local_mem_size=1 << 20,
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture

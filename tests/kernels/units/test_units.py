@@ -27,9 +27,13 @@ RX7900 = replace(MI250, name="gfx1100", compute_units=48, max_work_group_size=10
 RX9070 = replace(RX7900, name="gfx1201", compute_units=32)
 A770 = replace(ARC, extensions=frozenset({EXTENSION}), sub_group_size=8)
 MAX1550 = replace(
-    ARC, name="Intel Data Center GPU Max", extensions=frozenset({EXTENSION, "cl_khr_fp64"}), has_fp64=True,
-    local_mem_size=128 << 10, sub_group_size=16,
-)  # fmt: skip
+    ARC,
+    name="Intel Data Center GPU Max",
+    extensions=frozenset({EXTENSION, "cl_khr_fp64"}),
+    has_fp64=True,
+    local_mem_size=128 << 10,
+    sub_group_size=16,
+)
 FAMILIES = tuple(k for k in KERNELS if isinstance(k, UnitKernel))
 MFMA, WMMA, DPAS = (kernel_named(name) for name in ("mfma", "wmma", "dpas"))
 TYPES = ("float16", "bfloat16", "float32", "float64", "int8", "uint8")
