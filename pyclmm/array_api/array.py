@@ -63,6 +63,21 @@ class Array(cla.Array):
             raise DTypeError(f"only an array without axes is a number; this one has shape {self.shape}")
         return fetched(self).item()
 
+    def __bool__(self) -> bool:
+        return bool(self._item())
+
+    def __int__(self) -> int:
+        return int(self._item())
+
+    def __float__(self) -> float:
+        return float(self._item())
+
+    def __complex__(self) -> complex:
+        return complex(self._item())
+
+    def __index__(self) -> int:
+        return operator.index(self._item())
+
     def __getitem__(self, key: Any) -> Array:
         """A view where NumPy gives one, else a copy by way of the host."""
         parts = key if isinstance(key, tuple) else (key,)
@@ -185,13 +200,6 @@ def _by_host(name: str, of_host: Callable[..., Any], is_reflected: bool = False)
     setattr(Array, name, method)
 
 
-def _as_number(number: Callable[[Any], Any]) -> None:
-    """Give Array the method by which Python's *number* takes an array without axes."""
-    setattr(Array, f"__{number.__name__}__", lambda self: number(self._item()))
-
-
-for _number in (bool, int, float, complex, operator.index):
-    _as_number(_number)
 _TWO = """
 add sub mul truediv floordiv mod pow and_ or_ xor lshift rshift
 """.split()  # noqa: SIM905 - a list is a word a line

@@ -103,9 +103,9 @@ def keep(done: PinnedRing) -> None:
 
 
 @contextmanager
-def ring(*asked: Any) -> Iterator[PinnedRing]:
+def ring(on: cl.CommandQueue, count: int = _PIECES, nbytes: int = PIECE) -> Iterator[PinnedRing]:
     """One that is :func:`taken` for the length of a block."""
-    found = taken(*asked)
+    found = taken(on, count, nbytes)
     yield found
     keep(found)
 
