@@ -82,7 +82,8 @@ INLINE void take_pair(run_t *run, const uint from)
 }
 
 #if TOP_MODE
-/* Whether the highest mode of weights.h serves all pairs, of which a work-item judges some: eight at a time, as local memory answers late. */
+/* Whether the highest mode of weights.h serves all pairs, of which a work-item judges some: eight at a time, as local memory
+ * answers late. */
 INLINE bool all_top(__local const uchar *memory, const int j0, const int N, const int groups)
 {
   const int item = get_local_id(0);
@@ -91,7 +92,8 @@ INLINE bool all_top(__local const uchar *memory, const int j0, const int N, cons
     __local const uint *pairs = (__local const uint *)(memory + PAIRS_AT + block * PAIRS_BYTES);
     const int count = columns_of(j0, block, N) * groups, fours = count / 4;
     for (int f = item; f < fours; f += 2 * ITEMS) {
-      const uint4 one = ((__local const uint4 *)pairs)[f], other = ((__local const uint4 *)pairs)[min(f + ITEMS, fours - 1)];
+      const uint4 one = ((__local const uint4 *)pairs)[f];
+      const uint4 other = ((__local const uint4 *)pairs)[min(f + ITEMS, fours - 1)];
       const uint held[8] = {one.s0, one.s1, one.s2, one.s3, other.s0, other.s1, other.s2, other.s3};
       UNROLL for (int p = 0; p < 8; ++p) widen(&range, held[p]);
     }

@@ -196,7 +196,8 @@ def _cut(x: da.Array, axis: int, lengths: tuple[int, ...]) -> da.Array:
 def _split(x: da.Array, y: da.Array, product: Product, allowed: Limits) -> tuple[da.Array, da.Array]:
     """Both with chunks that are no larger than a task may have: of rows and columns first, then of K."""
     axes, memory = product.axes, TaskMemory(x, y, product)
-    tall, wide = (max((1, *z.chunks[a[0]])) if a else 1 for z, a in ((x, axes.rows), (y, axes.columns)))
+    tall = max((1, *x.chunks[axes.rows[0]])) if axes.rows else 1
+    wide = max((1, *y.chunks[axes.columns[0]])) if axes.columns else 1
     m, n = roles.halved((tall, wide), partial(memory.too_large, allowed))
     if m < tall:
         x = x.rechunk({axes.rows[0]: roles.divided(x.chunks[axes.rows[0]], m)})

@@ -141,7 +141,8 @@ def _converted(name: str, x: Any) -> NDArray[Any]:
 
 def unreadable(name: str, x: Any, error: Exception) -> DTypeError:
     """The error for what its own library does not let others read, and says why by *error*."""
-    (first, depth), advice = first_of(x), "pass a NumPy array of its values"
+    first, depth = first_of(x)
+    advice = "pass a NumPy array of its values"
     if depth and hasattr(first, "__dlpack__"):
         advice = f"stack the tensors in it into one, as torch.stack({name}) does"
     return DTypeError(f"{name} is a {type(x).__name__}: {in_short(error)}; {advice}")

@@ -152,7 +152,7 @@ class DeviceInfo:
     @cached_property
     def vector_bits(self) -> int:
         """Width in bits of the widest vector registers to compile for: 128, 256 or 512. The compiler knows it
-        best. If it does not say, as Intel's, the driver's native width decides.
+        best. If it does not say, as Intel's, the driver's native width decides, down to a power of two.
         """
         return self.target.vector_bits or max(128, min(512, 16 << self.float_vector_width.bit_length()))
 

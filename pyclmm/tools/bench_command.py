@@ -139,7 +139,7 @@ def _tell(out: output.Output, device: DeviceInfo, rungs: Sequence[Rung], asked: 
 
 def _show(screen: Screen, device: DeviceInfo, rungs: Sequence[Rung], climb: bool) -> None:
     first = rungs[0]
-    of_numpy = [f"NumPy {np.__version__} on the host"] * (not first.terms.arrays)
+    of_numpy = [] if first.terms.arrays else [f"NumPy {np.__version__} on the host"]
     screen.lines(report.device_line(device), *of_numpy, *report.clock(first.terms), "")
     if climb:
         for title, what in (("median time", "time"), (f"speed-up over {first.baseline}", "speed-up")):

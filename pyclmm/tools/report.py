@@ -109,7 +109,8 @@ def configurations(rung: Rung) -> list[str]:
     lines = []
     for row in rung.rows:
         if row.samples and row.config is not None:
-            words = ", ".join(x for x in (row.chosen or "-", str(row.config)) if x != "-")
+            sizes = " ".join(f"{name}={value}" for name, value in row.config.as_dict().items())
+            words = ", ".join(filter(None, (row.chosen, sizes)))
             lines += [f"{row.kernel}: {words}"] if words else []
     return lines
 

@@ -198,9 +198,17 @@ def product(a: Tensor, b: Tensor, c: Any = None, bias: Any = None, **keywords: A
 
 
 def _real(
-    a: Tensor, b: Tensor, c: Any, bias: Any, alpha: complex, beta: complex, act: str, precision: str,
-    exact: bool, verify: str,
-) -> Tensor:  # fmt: skip
+    a: Tensor,
+    b: Tensor,
+    c: Any,
+    bias: Any,
+    alpha: complex,
+    beta: complex,
+    act: str,
+    precision: str,
+    exact: bool,
+    verify: str,
+) -> Tensor:
     # PyTorch makes new strings for each call. gemm takes a call for like its last one by the objects.
     words = {"activation": sys.intern(act), "precision": sys.intern(precision)}
     ways: dict[str, Any] = {"reproducible": exact, "verify": VERIFY[verify]}
