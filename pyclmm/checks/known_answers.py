@@ -63,7 +63,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class _Case:
+class Case:
     """The operands of a small problem in memory on the host, and what they are like."""
 
     problem: GemmProblem
@@ -111,14 +111,20 @@ def outcome(
     queue: Any, problem: GemmProblem, work: Work, device: DeviceInfo, decks: Decks, drawn: Drawn
 ) -> Outcome:
     """Run *problem* by *work* on numbers that are *drawn* so, and compare the result."""
-    case = _Case(problem, _memory(problem, decks.rng), *scalars(problem, decks, drawn), drawn)
-    views = {name: operand.view for name, operand in case.operands.items() if name in _read(problem)}
-    case = replace(case, factors=draw(problem, views, decks.rng, drawn))
-    lists.poison(problem, views)
+    case = drawn_case(problem, decks, drawn)
     got, clean = _run(queue, case, work, device, decks.kernel)
     if not clean:
         return Outcome("memory around the result, or between its rows, was overwritten", np.inf)
-    return _compared(got, *_expected(case), case)
+    return _compared(got, *expected(case), case)
+
+
+def drawn_case(problem: GemmProblem, decks: Decks, drawn: Drawn) -> Case:
+    """*problem* with operands, alpha and beta that are *drawn* so."""
+    case = Case(problem, _memory(problem, decks.rng), *scalars(problem, decks, drawn), drawn)
+    views = {name: operand.view for name, operand in case.operands.items() if name in _read(problem)}
+    case = replace(case, factors=draw(problem, views, decks.rng, drawn))
+    lists.poison(problem, views)
+    return case
 
 
 @quietly
@@ -137,7 +143,7 @@ def wrong_bits(queue: Any, problem: GemmProblem, work: Work, device: DeviceInfo,
             continue
         x[...] = fixed_products.numbers(name, x.shape, dtypes.type_name(x.dtype, name), data)
     lists.poison(problem, {name: memory[name].view for name in _read(problem)})
-    case = _Case(problem, memory, _ALPHA, _BETA if problem.has_c else 0.0, Drawn.REALS)
+    case = Case(problem, memory, _ALPHA, _BETA if problem.has_c else 0.0, Drawn.REALS)
     got, clean = _run(queue, case, work, device, new_kernel)
     same = clean and fixed_products.digest(np.ascontiguousarray(got)) == fixed_products.digest(_chained(case))
     return None if same else f"{data} numbers did not give the bits of fused multiply-adds in order"
@@ -169,7 +175,7 @@ def _memory(problem: GemmProblem, rng: np.random.Generator) -> dict[str, Placed]
     return memory
 
 
-def _parts(case: _Case) -> Iterator[tuple[tuple[Any, ...], _Case]]:
+def _parts(case: Case) -> Iterator[tuple[tuple[Any, ...], Case]]:
     """The products of a list, and where each is in the result."""
     read = (*_read(case.problem), *(["group_sizes"] if case.problem.ragged else []))
     views = {name: case.view(name) for name in read}
@@ -178,7 +184,7 @@ def _parts(case: _Case) -> Iterator[tuple[tuple[Any, ...], _Case]]:
         yield where, replace(case, problem=problem, operands=operands, alpha=alpha, beta=beta, factors=None)
 
 
-def _chained(case: _Case) -> Array:
+def _chained(case: Case) -> Array:
     p = case.problem
     if p.is_listed:
         found = np.zeros(placed(p, "out", 0, 0).view.shape, dtypes.dtype_of(p.out_type))
@@ -192,7 +198,7 @@ def _chained(case: _Case) -> Array:
     )  # fmt: skip
 
 
-def _expected(case: _Case) -> tuple[Array, Array | float]:
+def expected(case: Case) -> tuple[Array, Array | float]:
     """(the result before rounding, the scale of its rounding errors: |alpha| |A| |B| + |beta C| + |bias|).
     The scale of an exact result is 0, because nothing is rounded.
     """
@@ -213,10 +219,10 @@ def _expected(case: _Case) -> tuple[Array, Array | float]:
     return reference.activate(value, ACTIVATIONS.index(p.activation)), scale
 
 
-def _expected_of_list(case: _Case) -> tuple[Array, Array]:
+def _expected_of_list(case: Case) -> tuple[Array, Array]:
     """The same for a list. What is of no product is zero, as :func:`_run` gives it."""
     shape = placed(case.problem, "out", 0, 0).view.shape
-    found = [(where, _expected(part)) for where, part in _parts(case)]
+    found = [(where, expected(part)) for where, part in _parts(case)]
     value, scale = np.zeros(shape, found[0][1][0].dtype), np.zeros(shape)
     for where, (own, its_scale) in found:
         value[where], scale[where] = own, its_scale
@@ -230,7 +236,7 @@ def _scaled(scalar: Any, x: Array) -> Array:
     return np.asarray((parts_of(x) * scalar.real).view(x.dtype)[..., 0])
 
 
-def _product_of(case: _Case, wide: Any) -> Array:
+def _product_of(case: Case, wide: Any) -> Array:
     """op(A) @ op(B), summed in type *wide*. Sums of 20,000 products of small integers are less than 2^24, and
     half as many bytes take half the time.
     """
@@ -258,7 +264,7 @@ def _product(a: Array, b: Array) -> Array:
     return value
 
 
-def _compared(got: Array, expected: Array, scale: Array | float, case: _Case) -> Outcome:
+def _compared(got: Array, expected: Array, scale: Array | float, case: Case) -> Outcome:
     dtype = got.dtype
     if dtype.kind in "biu":
         right = expected.astype(dtype) if dtype.kind != "b" else expected != 0
@@ -304,7 +310,7 @@ def _exactly(got: Array, right: Array, same: Array) -> Outcome:
 
 
 def _run(
-    queue: Any, case: _Case, work: Work, device: DeviceInfo, make: Callable[..., cl.Kernel]
+    queue: Any, case: Case, work: Work, device: DeviceInfo, make: Callable[..., cl.Kernel]
 ) -> tuple[Array, bool]:
     """(the result, whether the memory around it and between its rows is unchanged)."""
     p = case.problem

@@ -3,7 +3,7 @@
 The check runs the product's own programs on small operands (small_problems.py). The verdict is kept, in the
 process and on disk, under a digest of version, checks, device, driver, sources and macros; one against a
 kernel only if a second check, in a child process, fails too, and for a day if one of the two came to no end
-in its time.
+in its time. The programs that check results (cl/verify/) have a self-check too (checked_results.py).
 ``PYCLMM_SELFCHECK=off`` skips the check. Nothing then notices a driver that gives wrong products.
 """
 
@@ -14,6 +14,7 @@ import functools
 import logging
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -21,10 +22,11 @@ from importlib import resources
 from typing import Any
 
 from .. import environment, fields, store
-from ..errors import DeviceLostError
+from ..errors import DeviceLostError, UnsupportedError
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Kernel, Program, Work
+from ..kernels.verification import verified
 from ..opencl import crash_marks, queues
 from ..opencl.launcher import info_of, launcher_of
 from ..opencl.pocl import pocl_fault
@@ -33,6 +35,7 @@ from ..opencl.single_flight import SingleFlight
 from ..problem.gemm import GemmProblem
 from ..version import __version__
 from . import isolation, worker
+from .checked_results import wrong_check
 from .lists import in_short
 from .small_problems import first_wrong_result, wrong_copy
 
@@ -64,7 +67,23 @@ _runs: ContextVar[bool] = ContextVar("_runs", default=False)
 
 def verdict(queue: Any, problem: GemmProblem, kernel: Kernel, config: TileConfig, work: Work) -> str | None:
     """Why *kernel* must not compute *problem* by *work* on this device; None if its results are right."""
-    check = _SelfCheck(queue, problem, kernel, config, work)
+    return _reason(_KernelCheck(queue, problem, kernel, config, work))
+
+
+def require_right_checks(queue: Any, problem: GemmProblem) -> None:
+    """Raise UnsupportedError if the programs that check results of *problem* are wrong on this device."""
+    device = info_of(queue)
+    reason = _reason(_CheckOfChecks(queue, problem, verified(problem, Work(()), device)))
+    if reason is not None:
+        raise UnsupportedError(
+            f"verify: the driver of {device.name!r} computes the check itself wrongly: {reason}. Right "
+            "results would be called wrong, or wrong ones right. Pass verify=False, or use another driver or "
+            "device, and please report this message"
+        )
+
+
+def _reason(check: _SelfCheck) -> str | None:
+    """What *check* has against its programs."""
     must_run = _runs.get() and check.digest not in _run_here
     if environment.SELFCHECK.is_off:
         if must_run:
@@ -139,16 +158,27 @@ def _go_round(device: DeviceInfo, what: str) -> None:
     crash_marks.take_detour(device, crash_marks.detour(device) + 1, keep=True)
 
 
-class _SelfCheck:
-    """The self-check of one kernel and configuration on the device of a queue."""
+class _SelfCheck(ABC):
+    """The self-check of the programs of *work* on the device of a queue. *name*: of whose they are."""
 
-    def __init__(
-        self, queue: Any, problem: GemmProblem, kernel: Kernel, config: TileConfig, work: Work
-    ) -> None:
+    is_risky = False  # whether a child process tries the programs first
+    has_trials = False  # whether one tries them if a process died with them
+
+    def __init__(self, queue: Any, problem: GemmProblem, name: str, work: Work) -> None:
         self.queue, self.device = queue, info_of(queue)
-        self.problem, self.kernel, self.config, self.work = in_short(problem), kernel, config, work
+        self.problem, self.name, self.work = in_short(problem), name, work
         self.way = launcher_of(queue).way
         self.digest = _digest(self.device, work, self.way)
+
+    @abstractmethod
+    def first_wrong(self, queue: Any) -> str | None:
+        """What is wrong with the programs on *queue*, or None."""
+
+    @abstractmethod
+    def new(self, tried_first: bool, apart: bool) -> _Verdict:
+        """A new verdict. *tried_first*: a child process tries the programs first, one of its own with
+        *apart*.
+        """
 
     def forget(self) -> None:
         """Forget the verdict that this process has."""
@@ -156,18 +186,18 @@ class _SelfCheck:
 
     def kept_or_new(self) -> _Verdict:
         """The verdict that is kept on disk, or a new one if none holds or a process died since."""
-        device, kernel = self.device, self.kernel
+        device = self.device
         kept = self._kept()
         programs = {source_hash(launch.program) for launch in self.work.launches}
         dead = crash_marks.of_the_dead(device, programs)
         if kept is not None and not dead:
             reason = kept.reason
-            _log.debug("self-check of %s on %s, from disk: %s", kernel.name, device.name, reason or "right")
+            _log.debug("self-check of %s on %s, from disk: %s", self.name, device.name, reason or "right")
             run = reason is None and _runs.get()
-            return self._two_opinions(tried_first=False, apart=False) if run else kept
-        if dead and environment.TRIAL.is_off:
-            _go_round(device, kernel.name)
-        new = self._two_opinions(kernel.risky or bool(dead), apart=bool(dead))
+            return self.new(tried_first=False, apart=False) if run else kept
+        if dead and (environment.TRIAL.is_off or not self.has_trials):
+            _go_round(device, self.name)
+        new = self.new(self.is_risky or bool(dead), apart=bool(dead))
         crash_marks.forget_the_dead(device, programs)  # those of children too
         return new
 
@@ -177,10 +207,51 @@ class _SelfCheck:
         kept = None if record is None else _Verdict(record["reason"], record["timed_out"])
         return kept if kept is not None and kept.holds() else None
 
-    def _two_opinions(self, tried_first: bool, apart: bool) -> _Verdict:
-        """The verdict. It is kept against the kernel only if a child process comes to it too. *tried_first*:
-        the first opinion begins in a child too, in one of its own with *apart*.
+    def own_result(self) -> str | None:
+        """What is wrong with results in this process, or None. The check has a queue of its own.
+        The caller's may be out of order, or full of commands that wait.
         """
+        queue = launcher_of(self.queue).queue_of_its_own(self.queue)
+        try:
+            reason = _plain(self.first_wrong(queue))
+            _run_here.add(self.digest)
+            return reason
+        except DeviceLostError as error:  # not kept on disk: the cause may not be the kernel
+            lost = _plain(f"the device was lost in the self-check: {error}")
+            _verdicts.put(self.digest, _Verdict(lost))
+            raise
+
+    def _keep(self, verdict: _Verdict) -> _Verdict:
+        """Keep *verdict* on disk."""
+        self._file.write(reason=verdict.reason, timed_out=verdict.timed_out)
+        return self._note(verdict)
+
+    @property
+    def _file(self) -> store.KeptFile:
+        names = {"version": __version__, "device": self.device.name, "kernel": self.name}
+        return store.KeptFile("selfcheck", self.digest, _SCHEMA, {"key": self.digest, **names}, _CHECKS)
+
+    def _note(self, verdict: _Verdict) -> _Verdict:
+        _log.info("self-check of %s on %s: %s", self.name, self.device.name, verdict.reason or "right")
+        return verdict
+
+
+class _KernelCheck(_SelfCheck):
+    """That of one kernel and configuration, for *problem*."""
+
+    has_trials = True
+
+    def __init__(
+        self, queue: Any, problem: GemmProblem, kernel: Kernel, config: TileConfig, work: Work
+    ) -> None:
+        super().__init__(queue, problem, kernel.name, work)
+        self.kernel, self.config, self.is_risky = kernel, config, kernel.risky
+
+    def first_wrong(self, queue: Any) -> str | None:
+        return first_wrong_result(queue, self.problem, self.kernel, self.config, self.work)
+
+    def new(self, tried_first: bool, apart: bool) -> _Verdict:
+        """It is kept against the kernel only if a child process comes to it too."""
         first = self._opinion(tried_first, apart)
         if first.reason is None:
             return self._keep(_Verdict(None))
@@ -203,7 +274,7 @@ class _SelfCheck:
         if second.reason is None and own is None:
             if past != before:
                 crash_marks.take_detour(self.device, past, keep=True)
-                crash_marks.warn(self.device, f"{self.kernel.name}: {first.reason}")
+                crash_marks.warn(self.device, f"{self.name}: {first.reason}")
             return self._keep(_Verdict(None))
         crash_marks.take_detour(self.device, before)
         if second.reason is None:
@@ -226,33 +297,21 @@ class _SelfCheck:
         )
         return replace(tried, reason=_plain(tried.reason))
 
-    def own_result(self) -> str | None:
-        """What is wrong with the kernel's results in this process, or None. The check has a queue of its own.
-        The caller's may be out of order, or full of commands that wait.
-        """
-        queue = launcher_of(self.queue).queue_of_its_own(self.queue)
-        try:
-            reason = _plain(first_wrong_result(queue, self.problem, self.kernel, self.config, self.work))
-            _run_here.add(self.digest)
-            return reason
-        except DeviceLostError as error:  # not kept on disk: the cause may not be the kernel
-            lost = _plain(f"the device was lost in the self-check: {error}")
-            _verdicts.put(self.digest, _Verdict(lost))
-            raise
 
-    def _keep(self, verdict: _Verdict) -> _Verdict:
-        """Keep *verdict* on disk."""
-        self._file.write(reason=verdict.reason, timed_out=verdict.timed_out)
-        return self._note(verdict)
+class _CheckOfChecks(_SelfCheck):
+    """That of the programs that check results of *problem*. What it finds against them is kept in the process
+    alone, as nobody gives a second opinion.
+    """
 
-    @property
-    def _file(self) -> store.KeptFile:
-        names = {"version": __version__, "device": self.device.name, "kernel": self.kernel.name}
-        return store.KeptFile("selfcheck", self.digest, _SCHEMA, {"key": self.digest, **names}, _CHECKS)
+    def __init__(self, queue: Any, problem: GemmProblem, work: Work) -> None:
+        super().__init__(queue, problem, "verify", work)
 
-    def _note(self, verdict: _Verdict) -> _Verdict:
-        _log.info("self-check of %s on %s: %s", self.kernel.name, self.device.name, verdict.reason or "right")
-        return verdict
+    def first_wrong(self, queue: Any) -> str | None:
+        return wrong_check(queue, self.problem, self.work)
+
+    def new(self, tried_first: bool, apart: bool) -> _Verdict:
+        verdict = _Verdict(self.own_result())
+        return self._keep(verdict) if verdict.reason is None else self._note(verdict)
 
 
 def _digest(device: DeviceInfo, work: Work, way: str) -> str:

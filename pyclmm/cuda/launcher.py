@@ -15,6 +15,7 @@ from ..kernels.interface import Work
 from ..opencl.devices import device_info
 from ..opencl.launcher import Launcher, Memory, launcher_of
 from ..opencl.steps import Scalars
+from ..opencl.watch import Watch
 from . import driver
 from .binding import CudaBinding
 from .streams import Stream, context_of, own_stream, place_of
@@ -55,7 +56,7 @@ class CudaLauncher(Launcher):
         memory: Mapping[str, Memory],
         scalars: Scalars,
         make: Callable[..., cl.Kernel] | None = None,
-    ) -> None:
+    ) -> Watch | None:
         context, stream = queue.context, queue.handle
         with context.current(), driver.uncaptured():
             binding = CudaBinding(context, work)
@@ -70,6 +71,7 @@ class CudaLauncher(Launcher):
             binding.enqueue(stream, addresses, scalars, block.address)
             copies[id(memory["out"])].read(memory["out"].ctypes.data, stream)
             driver.wait(stream, "a product")
+            return binding.watch
 
 
 @lru_cache(maxsize=8)

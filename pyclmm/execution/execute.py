@@ -78,6 +78,7 @@ class Executable:
         self.gemm = self._asked
         if self.verify and not gemm.is_empty:
             self.gemm = replace(gemm, problem=checked_problem(self._asked.problem))
+            selfcheck.require_right_checks(queue, self.problem)
         self._options, self._requested, self.pairs = options, options.kernel, options.pairs
         self._launcher = launcher_of(queue)
         self._packs_once = options.constant_b and self._launcher.packs_once

@@ -18,14 +18,11 @@ from ..errors import ArgumentError, VerificationError, VerificationWarning, warn
 from ..kernels.device import DeviceInfo
 from ..kernels.verification import size_dtype
 from ..opencl import forks
-from ..opencl.watch import own_lock
+from ..opencl.watch import Range, named, own_lock
 from ..problem.gemm import Gemm, GemmProblem, Ragged
 
 # Words of cl/verify/sums.h.
-_WRONG, _FIRST_ROW, _FIRST_CALL, _ERROR, _LIMIT, _RANGES = 2, 4, 5, 6, 8, 10
-_MOST = 2**31 - 1  # less the first of a range
-
-_Range = tuple[int, int]  # half-open
+_WRONG, _FIRST_ROW, _FIRST_CALL, _ERROR, _LIMIT = 2, 4, 5, 6, 8
 
 _lock = threading.RLock()
 _watches: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -74,8 +71,7 @@ def _error(
 ) -> VerificationError:
     problem = gemm.problem
     error, limit = (float(words[at : at + 2].view(size_dtype(problem))[0]) for at in (_ERROR, _LIMIT))
-    low_high = words[_RANGES : _RANGES + 6].reshape(3, 2).tolist()
-    columns, rows, stack = ((_MOST - low, high) for low, high in low_high)
+    columns, rows, stack = named(words)
     if columns[1] == 0:  # errors below the limit of an element, which is less than that of the row
         columns = (0, max(x.n for x in problem.products[slice(*stack)] or (problem,)))
     seed, line = int(words[_FIRST_CALL]), f"row {int(words[_FIRST_ROW])}"
@@ -99,7 +95,7 @@ def _error(
     )  # fmt: skip
 
 
-def _place(problem: GemmProblem, rows: _Range, columns: _Range, stack: _Range, is_listed: bool) -> str:
+def _place(problem: GemmProblem, rows: Range, columns: Range, stack: Range, is_listed: bool) -> str:
     """What is wrong, in words. Of a list *stack* are pairs."""
     where = f"{_range('row', rows)}, {_range('column', columns)}"
     if is_listed:
@@ -119,7 +115,7 @@ def _sizes_error(problem: GemmProblem, ragged: Ragged) -> ArgumentError:
     )
 
 
-def _range(name: str, found: _Range) -> str:
+def _range(name: str, found: Range) -> str:
     first, last = found[0], found[1] - 1
     return f"{name} {first}" if first == last else f"{name}s {first} to {last}"
 

@@ -131,6 +131,19 @@ def most_workspace(problem: GemmProblem, device: DeviceInfo) -> int:
     return max(verified(each, Work(()), device).workspace_nbytes for each in every)
 
 
+def allowed(problem: GemmProblem, device: DeviceInfo) -> tuple[float, float]:
+    """The error that is allowed in the sum of a row: relative to that of the sizes of its terms, and beyond
+    that, where alpha is at most 4."""
+    factor, lost, rest, _ = _bound(problem, _FormOfSums.of(problem, device))
+    return factor, 4 * lost + rest
+
+
+def elements_of_a_pass(problem: GemmProblem, device: DeviceInfo) -> int:
+    """Neighbours that a work-group adds up at a time."""
+    form = _FormOfSums.of(problem, device)
+    return form.items * form.vec
+
+
 def transfer_sums(nbytes: int, device: DeviceInfo) -> Launch:
     """The launch that adds *nbytes* of "data" from "data_offset" on, word by word, into ``SUMS`` "sums"."""
     program, local = Program("verify/transfer.cl", ()), _FormOfSums.group(device)

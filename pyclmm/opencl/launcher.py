@@ -20,6 +20,7 @@ from .binding import Binding
 from .devices import device_info
 from .program import new_kernel
 from .steps import Scalars
+from .watch import Watch
 
 Memory = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -62,10 +63,10 @@ class Launcher:
         memory: Mapping[str, Memory],
         scalars: Scalars,
         make: Callable[..., cl.Kernel] = new_kernel,
-    ) -> None:
+    ) -> Watch | None:
         """Run *work* on copies of *memory*, the host's by the problem's names, in workspace full of NaN (-1
-        for integers). ``memory["out"]`` gets the result. Two names may have the same memory. Raises as a
-        product does.
+        for integers). ``memory["out"]`` gets the result. Two names may have the same memory. Returns the
+        watch of work that checks a result. Raises as a product does.
         """
         binding = Binding(queue, device, work, (), workspace.poisoned, make)
         apart = {id(x): (name, x) for name, x in memory.items()}
@@ -77,6 +78,7 @@ class Launcher:
         except cl.Error as error:
             raise status.lost(device, error) from error
         binding.settle()
+        return binding.watch
 
 
 _OPENCL = Launcher()

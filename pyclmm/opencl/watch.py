@@ -15,7 +15,9 @@ from ..kernels.interface import VERDICT
 from .status import has_ended
 
 Words = np.ndarray[Any, np.dtype[np.int32]]
-CALLS, NEXT = 0, 1  # words of cl/verify/sums.h
+CALLS, NEXT, _RANGES = 0, 1, 10  # words of cl/verify/sums.h
+_MOST = 2**31 - 1  # less the first of a range
+Range = tuple[int, int]  # half-open
 
 
 class _OfThread(threading.local):
@@ -70,6 +72,12 @@ class Watch(ABC):
     @abstractmethod
     def taken(self) -> Words:
         """The words of cl/verify/ about wrong products since the last call of this; waits for all."""
+
+
+def named(words: Words) -> tuple[Range, ...]:
+    """The columns, rows and products that *words* name as wrong."""
+    low_high = words[_RANGES : _RANGES + 6].reshape(3, 2).tolist()
+    return tuple((_MOST - low, high) for low, high in low_high)
 
 
 def cleared(verdict: Words) -> Words:

@@ -160,7 +160,8 @@ CHECK_HEAD = (
     "# Faults for the self-check\n\nWritten by `python -m tests.campaigns.seeded_faults --check`: each fault "
     "is put into a copy of the project, where a\nuser's product is then wrong. On a fresh cache the "
     "[self-check](design.md#self-check-before-use) must refuse the kernel,\nor else `pyclmm selftest --full` "
-    "must say so."
+    "must say so. Faults of the programs that check results, which have a self-check of their own,\nare in "
+    "`tests/checks/test_checked_results.py`."
 )
 
 

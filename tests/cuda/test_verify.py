@@ -5,6 +5,7 @@ import pytest
 
 import pyclmm
 from pyclmm.cuda import streams
+from tests.support.processes import nothing_checked
 from tests.support.spoiled import alarm
 
 M, N, K = 19, 37, 53
@@ -47,6 +48,26 @@ def test_right_products(lib, operands):
     assert np.isnan(pyclmm.matmul(lib.array(nan), b, verify=True).get()[2]).all()
     pyclmm.finish()
     assert pyclmm.health() == before
+
+
+def test_a_driver_that_checks_wrongly_is_told_of_and_by_opencl_it_is_right(
+    monkeypatch, cuda, lib, operands, own_caches
+):
+    real = type(cuda).run
+
+    def run(self, kernel, *arguments):
+        return 0 if kernel.function_name == "verify_b" else real(self, kernel, *arguments)
+
+    monkeypatch.setattr(type(cuda), "run", run)
+    a, b, _ = operands
+    with pytest.raises(
+        pyclmm.UnsupportedError, match=r"computes the check itself wrongly.* Pass verify=False"
+    ):
+        pyclmm.matmul(a, b, verify=True, kernel="naive")
+    assert np.allclose(pyclmm.matmul(A, B, verify=True, kernel="naive"), RIGHT, atol=1e-4)
+    monkeypatch.setattr(type(cuda), "run", real)
+    nothing_checked(monkeypatch)
+    close(pyclmm.matmul(a, b, verify=True, kernel="naive"))
 
 
 def test_nan_of_a_call_that_was_interrupted_is_not_anothers(cuda, lib, operands):

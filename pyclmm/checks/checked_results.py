@@ -1,0 +1,103 @@
+"""Checks the programs that check results (cl/verify/): right results must pass, a wrong element be named.
+
+They run on small products without the product's own launches: the host computes what they check.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..kernels.device import DeviceInfo
+from ..kernels.interface import Work
+from ..kernels.launches import complete
+from ..kernels.verification import allowed, elements_of_a_pass, verified
+from ..opencl.launcher import info_of, launcher_of
+from ..opencl.steps import scalars_of
+from ..opencl.watch import Words, named
+from ..problem.dtypes import dtype_of
+from ..problem.gemm import Gemm, GemmProblem
+from .drawn import Drawn
+from .known_answers import Case, drawn_case, expected, quietly
+from .layouts import Array, Decks, placed, resized
+
+_ROWS, _SHORT = 5, 64
+_PARTS_OF_A_PASS = (6, 8)  # elements behind whole ones: programs may depend on what divides K
+_OFF = 4  # limits of its row by which an element is off: more than 2 are noticed with any signs
+
+
+@quietly
+def wrong_check(queue: Any, problem: GemmProblem, wanted: Work) -> str | None:
+    """Run the programs of *wanted*, which check results of *problem*, on right and on wrong ones. Returns
+    what is wrong with them, or None.
+    """
+    device, programs = info_of(queue), {launch.program for launch in wanted.launches}
+    missing, decks = set(programs), Decks(np.random.default_rng(0))
+    for part in _PARTS_OF_A_PASS:
+        for small in _small_problems(problem, device, part) if missing else ():
+            work = verified(small, Work(()), device)
+            own = {launch.program for launch in work.launches}
+            if own <= programs:
+                reason = _wrong_verdict(queue, small, work, device, decks)
+                if reason is not None:
+                    return f"{reason} ({small})"
+                missing -= own
+    return "no small product runs all of its programs" if missing else None
+
+
+def _small_problems(problem: GemmProblem, device: DeviceInfo, part: int) -> Iterator[GemmProblem]:
+    """*problem* with an N, then a K, of two whole passes of a work-group and a *part* of one."""
+    lengths = 2 * elements_of_a_pass(problem, device) + part, _SHORT + part
+    for n, k in dict.fromkeys(itertools.permutations(lengths)):
+        yield resized(problem, _ROWS, n, k)
+
+
+def _wrong_verdict(
+    queue: Any, small: GemmProblem, work: Work, device: DeviceInfo, decks: Decks
+) -> str | None:
+    """What is wrong with what *work* says of results of *small*, or None."""
+    said = partial(_said, queue, work, device, decks)
+    is_float = small.sums.significand > 0
+    case = drawn_case(small, decks, Drawn.REALS)
+    result, scale = expected(case)
+    if said(case, result) is not None:
+        return "a right result is called wrong"
+    at = tuple(int(decks.rng.integers(length)) for length in (_ROWS, small.n))
+    index = (*(0 for _ in result.shape[:-2]), *at)
+    factor, rest = allowed(small, device)
+    result[index] += _OFF * (factor * np.sum(np.asarray(scale)[index[:-1]]) + rest) if is_float else 1
+    words = said(case, result)
+    if words is None:
+        return "a wrong element is not noticed"
+    columns, rows, _ = named(words)
+    if (rows, columns) != tuple((x, x + 1) for x in at):
+        return "another element than the wrong one is named"
+    if is_float:  # with an alpha of 1, as nothing is said where limits overflow
+        case = replace(drawn_case(small, decks, Drawn.EXTREMES), alpha=1.0)
+        if said(case, expected(case)[0]) is not None:
+            return "a right result with NaN and infinity is called wrong"
+    return None
+
+
+def _said(
+    queue: Any, work: Work, device: DeviceInfo, decks: Decks, case: Case, result: Array
+) -> Words | None:
+    """What *work* says of a *result* of *case* that is wrong; None of one that is not."""
+    p, launcher = case.problem, launcher_of(queue)
+    out = placed(p, "out", 1, 0)
+    out.view[...] = result.astype(out.view.dtype)
+    operands = {**case.operands, "out": out}
+    memory = {name: operand.memory for name, operand in operands.items()}
+    offsets = {name: operand.offset for name, operand in operands.items()}
+    whole = complete(Gemm(p, (p.m, p.n), dtype_of(p.out_type)), work, device)
+    scalars = scalars_of(case.alpha, case.beta, offsets)
+    watch: Any = launcher.compute(queue, device, whole, memory, scalars, decks.kernel)
+    said: list[Words] = []
+    watch.on_alarm = lambda: said.append(watch.taken())
+    watch.finish()
+    return said[0] if said else None

@@ -1,0 +1,109 @@
+"""The self-check of the programs that check results: a driver that computes them wrongly is told of."""
+
+import numpy as np
+import pytest
+
+import pyclmm
+from pyclmm.checks import selfcheck
+from tests.support import spoiled
+from tests.support.faults import changed_source, noted
+from tests.support.processes import as_in_a_new_process, nothing_checked
+
+SUMS, OPERANDS, RESULT = (f"verify/{name}" for name in ("sums.h", "operands.cl", "result.cl"))
+CALLED_WRONG, NOT_NOTICED = "a right result is called wrong", "a wrong element is not noticed"
+# Faults of a driver: (form of cl/verify/, type, what the error says, source file, right text, text that
+# computes what the driver would)
+FAULTS = {
+    "lanes added twice": (
+        "cpu", "float32", CALLED_WRONG, SUMS, "    ACC_T sum = ACC_ZERO;",
+        "    ACC_T sum = s->sum[r * lanes];",
+    ),
+    "long signs cut": ("cpu", "int64", CALLED_WRONG, SUMS, "(v) ^ -(ulong)(bit)", "(v) ^ -(bit)"),
+    "limits too large": (
+        "cpu", "float32", NOT_NOTICED, RESULT, "= factor * s.size[r]", "= 8 * factor * s.size[r]",
+    ),
+    "all integers equal": ("cpu", "int8", NOT_NOTICED, RESULT, "& OUT_MASK) != 0", "& 0) != 0"),
+    "another column": (
+        "cpu", "float32", "another element than the wrong one is named", RESULT,
+        "include(verdict + WRONG_COLUMNS, j, j)", "include(verdict + WRONG_COLUMNS, 0, j)",
+    ),
+    "columns with NaN lost": (
+        "cpu", "float32", "a right result with NaN and infinity is called wrong", OPERANDS,
+        "columns[j] = call + 1", "columns[j] = call",
+    ),
+    "items lost": ("gpu", "float32", CALLED_WRONG, SUMS, "step >= stride;", "step > stride;"),
+    "parts lost": ("gpu", "float16", CALLED_WRONG, OPERANDS, "p < PARTS", "p < PARTS - 1"),
+    "no alarm": ("gpu", "float64", NOT_NOTICED, RESULT, "*alarm = 1;", ""),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def fresh(own_caches):
+    """The self-check is on, with no earlier verdict or plan."""
+    return own_caches
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """The self-checks of programs that check results, since the test began."""
+    return noted(monkeypatch, selfcheck, "wrong_check")
+
+
+def multiply(dtype="float32", m=19, **options):
+    a, b = np.ones((m, 53), dtype), np.full((37, 53), 2, dtype).T
+    want = np.full((m, 37), 106, dtype)
+    np.testing.assert_array_equal(pyclmm.matmul(a, b, kernel="naive", **{"verify": True} | options), want)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_driver_that_checks_wrongly_is_told_of(monkeypatch, fault):
+    form, dtype, why, *change = FAULTS[fault]
+    if form == "gpu":
+        spoiled.gpu_form(monkeypatch)
+    changed_source(monkeypatch, *change)
+    error = f"verify: the driver of .* computes the check itself wrongly: {why}.* Pass verify=False"
+    for _ in range(2):
+        with pytest.raises(pyclmm.UnsupportedError, match=error):
+            multiply(dtype)
+    multiply(dtype, verify=False)
+
+
+def test_a_right_driver_is_checked_once_a_program(monkeypatch, fresh, runs):
+    for m in (19, 7):
+        multiply(m=m)
+    assert len(runs) == 1
+    nothing_checked(monkeypatch)
+    multiply(m=8)
+    assert len(runs) == 1, "the verdict is kept on disk"
+    multiply("float64")
+    assert len(runs) == 2
+    multiply("int16", verify=False)
+    assert len(runs) == 2
+
+
+def test_a_verdict_against_the_check_is_this_process_own(monkeypatch, runs):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selfcheck, "wrong_check", lambda *_: "it is wrong today")
+        for _ in range(2):
+            with pytest.raises(pyclmm.UnsupportedError, match="wrongly: it is wrong today"):
+                multiply()
+    with pytest.raises(pyclmm.UnsupportedError, match="wrong today"):
+        multiply()
+    assert not runs
+    as_in_a_new_process(monkeypatch)
+    multiply()
+    assert len(runs) == 1
+
+
+def test_without_self_checks_it_is_not_checked(monkeypatch, runs):
+    monkeypatch.setenv("PYCLMM_SELFCHECK", "off")
+    multiply()
+    assert not runs
+
+
+def test_warm_runs_it_though_its_verdict_is_kept(monkeypatch, runs):
+    multiply()
+    nothing_checked(monkeypatch)
+    for _ in range(2):
+        pyclmm.warm((((19, 53), "float32"), ((53, 37), "float32", "F")), kernel="naive", verify=True)
+    assert len(runs) == 2
