@@ -20,10 +20,12 @@ from ..kernels import Kernel, Program, Work
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import round_up
-from ..kernels.launches import batch_table, copy_launch
+from ..kernels.launches import COPY, batch_table, copy_launch
 from ..opencl.launcher import info_of
 from ..opencl.program import source_hash
-from ..problem.gemm import Copy, GemmProblem
+from ..problem.gemm import ACTIVATIONS, Copy, GemmProblem
+from ..problem.settings import EXACT_ACTIVATIONS
+from . import reference
 from .drawn import Drawn, over_the_range
 from .fma_reference import parts_of
 from .known_answers import FILL, computed, outcome, quietly, wrong_bits
@@ -58,7 +60,6 @@ _MAX_ELEMENTS, _MAX_WORK = 1 << 25, 1 << 28
 
 # Kernels that split operands take another path on spread data, and a third path if the data are large too.
 _SPLIT = ("float32", "complex64", "float64", "complex128")
-_COPY = "copy.cl"
 _COPIED = (3, 5, 37)  # more columns than two work-groups have
 _LEAD = 2  # elements before the arrays
 
@@ -284,33 +285,44 @@ def _near(problem: GemmProblem) -> Iterator[GemmProblem]:
 
 @quietly
 def wrong_copy(queue: Any, program: Program) -> str | None:
-    """What is wrong with *program* on *queue*'s device, if it copies operands, or None. Some drivers compile
-    a kernel only when it is launched. Raises as a product does.
+    """What is wrong with *program* on *queue*'s device, if it copies operands or activates what was checked,
+    or None. Some drivers compile a kernel only when it is launched. Raises as a product does.
     """
-    if program.source != _COPY:
+    if program.source != COPY:
         return None
     _, rows, columns = _COPIED
     source_strides, target_strides = (rows * columns * 2 + 5, 2, 2 * rows), (-rows * columns - 3, columns, 1)
     types = str(program.define("A_TYPE")), str(program.define("OUT_TYPE"))
     soft = bool(program.define("SOFT_FLOAT64"))
+    activation = ACTIVATIONS[int(program.define("ACTIVATION") or 0)]
     copy = Copy(_COPIED, types[0], source_strides, types[1], target_strides)
     source = Placed.of(_COPIED, source_strides, types[0], _LEAD, 0)
     target = Placed.of(_COPIED, target_strides, types[1], _LEAD, 0)
-    source.view[...] = _copied_numbers(source.view.dtype, target.view.dtype)
+    source.view[...] = _copied_numbers(source.view.dtype, target.view.dtype, activation)
     target.memory[...] = FILL
     device = info_of(queue)
-    launch = copy_launch(copy, ("a", "a_offset"), ("out", "out_offset"), "batch_offsets", device, soft)
+    where = ("a", "a_offset"), ("out", "out_offset"), "batch_offsets"
+    launch = copy_launch(copy, *where, device, soft, activation)
     tables = {"batch_offsets": batch_table(_COPIED[:1], (source_strides[:1], target_strides[:1]))}
     work = Work((launch,), tables=tables)
     got, clean = computed(queue, device, work, {"a": source, "out": target})
     # A sum of NaN and others is NaN in each part.
     own, other = (parts_of(x) for x in (got, _converted(source.view, got.dtype)))
-    if clean and np.array_equal(own, other, equal_nan=True):
-        return None
-    return f"the copy of an operand from {types[0]} to {types[1]} is wrong on this device"
+    what, same = "the copy of an operand", np.array_equal(own, other, equal_nan=True)
+    if activation != "none":
+        what, same = activation, _is_activated(got, source.view, activation)
+    return None if clean and same else f"{what} from {types[0]} to {types[1]} is wrong on this device"
 
 
-def _copied_numbers(source: np.dtype[Any], target: np.dtype[Any]) -> Array:
+def _is_activated(got: Array, x: Array, activation: str) -> bool:
+    right = reference.activate(x, ACTIVATIONS.index(activation))
+    u, of_result = (reference.unit_roundoff(each.dtype) for each in (x, got))
+    error = abs(got.astype(np.float64) - right) - reference.NETLIB_RATIO * u
+    same = (got == right) | (np.isnan(got) & np.isnan(right))
+    return bool((same | (error <= 2 * of_result * abs(right))).all())
+
+
+def _copied_numbers(source: np.dtype[Any], target: np.dtype[Any], activation: str) -> Array:
     """Numbers over the range of integers; floats of few digits, with infinity and NaN where these exist."""
     rng = np.random.default_rng(20)
     if source.kind in "iu":
@@ -322,6 +334,8 @@ def _copied_numbers(source: np.dtype[Any], target: np.dtype[Any]) -> Array:
     if source.kind == target.kind == "c":
         x.imag = rng.standard_normal(_COPIED)
     x[..., 1], x[..., 3], x[..., 5], x[..., 7] = np.inf, np.nan, 0, -np.inf
+    if activation not in EXACT_ACTIVATIONS:  # of an infinity formulas give other numbers
+        x[np.isinf(x)] = -7
     return x
 
 

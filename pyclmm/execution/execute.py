@@ -30,7 +30,7 @@ from ..errors import (
 )
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work, fitted
-from ..kernels.launches import complete
+from ..kernels.launches import COPY, complete
 from ..kernels.verification import checked_problem, seconds, verified
 from ..opencl import status
 from ..opencl.launcher import info_of, launcher_of
@@ -115,7 +115,7 @@ class Executable:
             if self.verify:
                 whole = verified(self._asked.problem, product, self.device)
             work = complete(self.gemm, whole, self.device)
-            copies = {x.program for x in work.launches} - {x.program for x in whole.launches}
+            copies = {x.program for x in work.launches if x.program.source == COPY}
             try:
                 reason = (
                     self._over_limit(work)

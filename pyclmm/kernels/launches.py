@@ -12,6 +12,7 @@ from ..problem.gemm import ACTIVATIONS, Copy, Gemm
 from .device import DeviceInfo
 from .interface import Arg, Launch, Program, Table, Work, Workspace, round_up
 
+COPY = "copy.cl"
 # Of a copy's work-group at most. A GPU starts a work-group in 0.6 ns (H200), as it moves 3 KB
 _COPY_ITEMS = 256
 _START = np.int64(0)  # the offset of a temporary
@@ -83,7 +84,7 @@ def copy_launch(
     size = (round_up(cols, group[0]), round_up(rows, group[1]), batch)
     from_strides, to_strides = (map(np.int64, x[-2:]) for x in (copy.source_strides, copy.target_strides))
     args = (np.int32(rows), np.int32(cols), *source, *from_strides, *target, *to_strides, batch_offsets)
-    return Launch(Program("copy.cl", defines), "copy_strided", size, group, args)
+    return Launch(Program(COPY, defines), "copy_strided", size, group, args)
 
 
 def _copy_group(rows: int, cols: int, items: int) -> tuple[int, int, int]:

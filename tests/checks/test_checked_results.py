@@ -5,6 +5,7 @@ import pytest
 
 import pyclmm
 from pyclmm.checks import selfcheck
+from tests.campaigns.check_faults import CHECK_FAULTS
 from tests.support import spoiled
 from tests.support.faults import changed_source, noted
 from tests.support.processes import as_in_a_new_process, nothing_checked
@@ -107,3 +108,16 @@ def test_warm_runs_it_though_its_verdict_is_kept(monkeypatch, runs):
     for _ in range(2):
         pyclmm.warm((((19, 53), "float32"), ((53, 37), "float32", "F")), kernel="naive", verify=True)
     assert len(runs) == 2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("activation", ["leaky_relu", "gelu_tanh", "silu"])
+def test_a_wrong_activation_of_what_was_checked_is_refused(monkeypatch, activation, dtype):
+    """The product is checked before it, so nothing else notices."""
+    a, b = np.full((19, 53), -1, dtype), np.ones((53, 37), dtype)
+    pyclmm.gemm(a, b, activation=activation, verify=True, kernel="naive")
+    as_in_a_new_process(monkeypatch)
+    (fault,) = (f for f in CHECK_FAULTS if f.product.get("activation") == activation)
+    changed_source(monkeypatch, fault.file.removeprefix("cl/"), fault.old, fault.new)
+    with pytest.raises(pyclmm.UnsupportedError, match=f"{activation} from float32 to {dtype} is wrong"):
+        pyclmm.gemm(a, b, activation=activation, verify=True, kernel="naive")
