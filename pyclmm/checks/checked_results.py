@@ -16,15 +16,15 @@ import numpy as np
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work
 from ..kernels.launches import complete
-from ..kernels.verification import allowed, elements_of_a_pass, verified
+from ..kernels.verification import SUMS, allowed, elements_of_a_pass, sum_of, transfer_sums, verified
 from ..opencl.launcher import info_of, launcher_of
 from ..opencl.steps import scalars_of
 from ..opencl.watch import Words, named
 from ..problem.dtypes import dtype_of
 from ..problem.gemm import Gemm, GemmProblem
 from .drawn import Drawn
-from .known_answers import Case, drawn_case, expected, quietly
-from .layouts import Array, Decks, placed, resized
+from .known_answers import FILL, Case, computed, drawn_case, expected, quietly
+from .layouts import Array, Decks, Placed, placed, resized
 
 _ROWS, _SHORT = 5, 64
 _PARTS_OF_A_PASS = (6, 8)  # elements behind whole ones: programs may depend on what divides K
@@ -48,6 +48,20 @@ def wrong_check(queue: Any, problem: GemmProblem, wanted: Work) -> str | None:
                     return f"{reason} ({small})"
                 missing -= own
     return "no small product runs all of its programs" if missing else None
+
+
+@quietly
+def wrong_sums(queue: Any) -> str | None:
+    """What is wrong with the program that adds up what a device sends, or None."""
+    device, rng = info_of(queue), np.random.default_rng(0)
+    data = Placed.of((8 * SUMS + 3,), (1,), "uint8", 3, 255)
+    data.view[...] = rng.integers(0, 256, data.view.shape)
+    sums = Placed.of((SUMS,), (1,), "uint32", 0, 0)
+    sums.memory[...] = FILL
+    work = Work((transfer_sums(data.view.nbytes, device).renamed({"sums": "out"}),))
+    got, _ = computed(queue, device, work, {"data": data, "out": sums})
+    is_right = int(np.add.reduce(got, dtype=np.uint32)) == sum_of(data.view)
+    return None if is_right else "a part of a result that has arrived is called damaged"
 
 
 def _small_problems(problem: GemmProblem, device: DeviceInfo, part: int) -> Iterator[GemmProblem]:

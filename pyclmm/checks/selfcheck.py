@@ -15,7 +15,7 @@ import logging
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -26,7 +26,7 @@ from ..errors import DeviceLostError, UnsupportedError
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Kernel, Program, Work
-from ..kernels.verification import verified
+from ..kernels.verification import transfer_sums, verified
 from ..opencl import crash_marks, queues
 from ..opencl.launcher import info_of, launcher_of
 from ..opencl.pocl import pocl_fault
@@ -35,7 +35,7 @@ from ..opencl.single_flight import SingleFlight
 from ..problem.gemm import GemmProblem
 from ..version import __version__
 from . import isolation, worker
-from .checked_results import wrong_check
+from .checked_results import wrong_check, wrong_sums
 from .lists import in_short
 from .small_problems import first_wrong_result, wrong_copy
 
@@ -60,6 +60,7 @@ class _Verdict:
         return self.timed_out is None or 0 <= _now() - self.timed_out < _DAY
 
 
+_Find = Callable[[Any], str | None]
 _verdicts: SingleFlight[str, _Verdict] = SingleFlight()
 _run_here: set[str] = set()  # digests of checks that this process has run
 _runs: ContextVar[bool] = ContextVar("_runs", default=False)
@@ -72,11 +73,21 @@ def verdict(queue: Any, problem: GemmProblem, kernel: Kernel, config: TileConfig
 
 def require_right_checks(queue: Any, problem: GemmProblem) -> None:
     """Raise UnsupportedError if the programs that check results of *problem* are wrong on this device."""
-    device = info_of(queue)
-    reason = _reason(_CheckOfChecks(queue, problem, verified(problem, Work(()), device)))
+    work, small = verified(problem, Work(()), info_of(queue)), in_short(problem)
+    _require(_CheckOfChecks(queue, "verify", work, lambda own: wrong_check(own, small, work)))
+
+
+def require_right_sums(queue: Any) -> None:
+    """The same for the program that adds up what a device sends to the host."""
+    work = Work((transfer_sums(0, info_of(queue)),))
+    _require(_CheckOfChecks(queue, "verify", work, wrong_sums))
+
+
+def _require(check: _CheckOfChecks) -> None:
+    reason = _reason(check)
     if reason is not None:
         raise UnsupportedError(
-            f"verify: the driver of {device.name!r} computes the check itself wrongly: {reason}. Right "
+            f"verify: the driver of {check.device.name!r} computes the check itself wrongly: {reason}. Right "
             "results would be called wrong, or wrong ones right. Pass verify=False, or use another driver or "
             "device, and please report this message"
         )
@@ -159,20 +170,18 @@ def _go_round(device: DeviceInfo, what: str) -> None:
 
 
 class _SelfCheck(ABC):
-    """The self-check of the programs of *work* on the device of a queue. *name*: of whose they are."""
+    """The self-check of the programs of *work* on the device of a queue. *name*: of whose they are. *find*:
+    what is wrong with them on a queue, or None.
+    """
 
     is_risky = False  # whether a child process tries the programs first
     has_trials = False  # whether one tries them if a process died with them
 
-    def __init__(self, queue: Any, problem: GemmProblem, name: str, work: Work) -> None:
+    def __init__(self, queue: Any, name: str, work: Work, find: _Find) -> None:
         self.queue, self.device = queue, info_of(queue)
-        self.problem, self.name, self.work = in_short(problem), name, work
+        self.name, self.work, self.find = name, work, find
         self.way = launcher_of(queue).way
         self.digest = _digest(self.device, work, self.way)
-
-    @abstractmethod
-    def first_wrong(self, queue: Any) -> str | None:
-        """What is wrong with the programs on *queue*, or None."""
 
     @abstractmethod
     def new(self, tried_first: bool, apart: bool) -> _Verdict:
@@ -213,7 +222,7 @@ class _SelfCheck(ABC):
         """
         queue = launcher_of(self.queue).queue_of_its_own(self.queue)
         try:
-            reason = _plain(self.first_wrong(queue))
+            reason = _plain(self.find(queue))
             _run_here.add(self.digest)
             return reason
         except DeviceLostError as error:  # not kept on disk: the cause may not be the kernel
@@ -244,11 +253,11 @@ class _KernelCheck(_SelfCheck):
     def __init__(
         self, queue: Any, problem: GemmProblem, kernel: Kernel, config: TileConfig, work: Work
     ) -> None:
-        super().__init__(queue, problem, kernel.name, work)
-        self.kernel, self.config, self.is_risky = kernel, config, kernel.risky
-
-    def first_wrong(self, queue: Any) -> str | None:
-        return first_wrong_result(queue, self.problem, self.kernel, self.config, self.work)
+        small = in_short(problem)
+        super().__init__(
+            queue, kernel.name, work, lambda own: first_wrong_result(own, small, kernel, config, work)
+        )
+        self.problem, self.kernel, self.config, self.is_risky = small, kernel, config, kernel.risky
 
     def new(self, tried_first: bool, apart: bool) -> _Verdict:
         """It is kept against the kernel only if a child process comes to it too."""
@@ -299,15 +308,9 @@ class _KernelCheck(_SelfCheck):
 
 
 class _CheckOfChecks(_SelfCheck):
-    """That of the programs that check results of *problem*. What it finds against them is kept in the process
-    alone, as nobody gives a second opinion.
+    """That of programs that check results. What it finds against them is kept in the process alone, as
+    nobody gives a second opinion.
     """
-
-    def __init__(self, queue: Any, problem: GemmProblem, work: Work) -> None:
-        super().__init__(queue, problem, "verify", work)
-
-    def first_wrong(self, queue: Any) -> str | None:
-        return wrong_check(queue, self.problem, self.work)
 
     def new(self, tried_first: bool, apart: bool) -> _Verdict:
         verdict = _Verdict(self.own_result())

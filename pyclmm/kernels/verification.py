@@ -151,6 +151,13 @@ def transfer_sums(nbytes: int, device: DeviceInfo) -> Launch:
     return Launch(program, "transfer_sums", (SUMS, 1, 1), (local, 1, 1), args)
 
 
+def sum_of(memory: Any) -> int:
+    """The sum of what :func:`transfer_sums` gives of the same bytes, modulo 2^32."""
+    whole = memory.nbytes // 4 * 4
+    words = memory[:whole].view(np.uint32)
+    return int(np.add.reduce(words, dtype=np.uint32)) + int.from_bytes(memory[whole:], "little") & 0xFFFFFFFF
+
+
 def seconds(problem: GemmProblem, device: DeviceInfo) -> float:
     """Estimated seconds of what :func:`verified` adds: launches that read the operands and the result."""
     plain = checked_problem(problem)

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
+from ..checks import selfcheck
 from ..errors import VerificationError
 from ..execution import verdicts
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work
-from ..kernels.verification import SUMS, transfer_sums
+from ..kernels.verification import SUMS, sum_of, transfer_sums
 from ..opencl import host_memory
 from ..opencl.binding import Binding
 from ..opencl.steps import scalars_of
@@ -34,6 +35,7 @@ class Arrivals:
         self._queue, self._device, self._stack = queue, device, stack
         self._again = _AGAIN if verify == REPAIR else 0
         self._mine = threading.local()
+        selfcheck.require_right_sums(queue)
 
     def fetch(
         self, fetch: Callable[[], object], memory: Bytes, buffer: cl.Buffer, start: int, part: Region
@@ -44,7 +46,7 @@ class Arrivals:
 
         def arrives() -> bool:
             fetch()
-            return _sum(memory) == self._sum_on_device(buffer, start, memory.nbytes)
+            return sum_of(memory) == self._sum_on_device(buffer, start, memory.nbytes)
 
         if arrives():
             return
@@ -77,10 +79,3 @@ class Arrivals:
         stack = first, first + math.prod(part.shape[:-2])
         about: Any = {"device": name, "kernel": "transfer", "rows": rows, "columns": columns, "stack": stack}
         return verdicts.counted(VerificationError(said, **about, seed=0, error=math.nan, limit=0.0))
-
-
-def _sum(memory: Bytes) -> int:
-    """The sum of transfer_sums of the same bytes."""
-    whole = memory.nbytes // 4 * 4
-    words = memory[:whole].view(np.uint32)
-    return int(np.add.reduce(words, dtype=np.uint32)) + int.from_bytes(memory[whole:], "little") & 0xFFFFFFFF

@@ -9,6 +9,7 @@ import pyclmm
 from pyclmm.streaming import lanes
 from tests.support import spoiled
 from tests.support.cases import numbers
+from tests.support.faults import changed_source
 
 M, N, K = 70, 45, 31
 
@@ -113,3 +114,12 @@ def test_a_wrong_element_of_a_tile_that_is_repaired_is_named_with_its_tile(damag
         where = r"row 0, column 2 of .* \(in a tile that begins at row (0|40), column (0|32)\), computed"
         with pytest.warns(pyclmm.VerificationWarning, match=where):
             assert (plan(a, b) == K).all()
+
+
+def test_a_driver_that_adds_up_parts_wrongly_is_told_of(monkeypatch, own_caches, small_tiles, on_device):
+    a, b = operands("float32")
+    changed_source(monkeypatch, "verify/transfer.cl", "j < words;", "j < words - 1;")
+    error = "verify: the driver of .* computes the check itself wrongly: a part .* is called damaged"
+    with pytest.raises(pyclmm.UnsupportedError, match=error):
+        pyclmm.StreamedMatmul(a, b, verify=True)(a, b)
+    assert np.allclose(pyclmm.StreamedMatmul(a, b)(a, b), a @ b, atol=1e-4)
