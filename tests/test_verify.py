@@ -12,6 +12,7 @@ from pyclmm.plan import programs_of
 from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of
 from tests.support import spoiled
 from tests.support.cases import DEVICE, laid_out, numbers
+from tests.support.made_up import seen_as
 from tests.support.plans import executable
 from tests.support.spoiled import wrong_at
 
@@ -146,6 +147,19 @@ def test_huge_and_tiny_scales(dtype, scales):
 def test_sums_of_subnormal_products_that_alpha_makes_large(dtype, alpha, form):
     a, b = (x * np.sqrt(np.finfo(dtype).tiny / 1e5).astype(dtype) for x in operands(dtype))
     same_bits(pyclmm.gemm(a, b, alpha=alpha, verify=True), pyclmm.gemm(a, b, alpha=alpha))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_device_that_flushes_loses_sums_of_numbers_that_are_nearly_subnormal(monkeypatch, layout, form):
+    """A multiplies them by 1e30. Parts of a complex number are flushed apart."""
+    monkeypatch.setenv("PYOPENCL_BUILD_OPTIONS", "-cl-denorms-are-zero")
+    seen_as(monkeypatch, flushes=True)
+    pyclmm.release()
+    small = np.where(np.arange(N) % 2, -1.2e-38, 1.5e-38)
+    for dtype, row in (("f4", small), ("c8", small + 3e-39j), ("c8", 1j * small)):
+        a, b = np.full((M, K), 1e30, dtype), np.broadcast_to(row, (K, N)).astype(dtype)
+        given = laid_out(a, layout[0]), laid_out(b, layout[1])
+        same_bits(pyclmm.matmul(*given, kernel="naive", verify=True), pyclmm.matmul(*given, kernel="naive"))
 
 
 def test_a_result_may_overflow_to_infinity():

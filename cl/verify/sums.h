@@ -7,7 +7,7 @@
  * Macros: those of gemm.h; SIZE_TYPE, float32 or float64: of the sums of sizes; ITEMS a power of two; ROWS; VEC; LANES, sums of a line in a work-item, divides VEC; SLICES divides
  * ITEMS; PARTS; WIDE_A WIDE_B WIDE_OUT, WIDE_SUMS for x, 1: lines begin at multiples of 16 bytes, and VEC elements are
  * multiples of that; WITH_BOUND 0 for integers; WEIGHTS 1: B is
- * quantised weights, of a format whose header comes before; DIVIDED 1: rows of out are divided among the products of a list; LEAST_A LEAST_B, 0 or a number: a device may take smaller elements for 0, so
+ * quantised weights, of a format whose header comes before; DIVIDED 1: rows of out are divided among the products of a list; LEAST_A LEAST_B, 0 or a number: a device may take smaller elements, or sums of them, for 0, so
  * they count as wholly uncertain.
  */
 #include "include/gemm.h"

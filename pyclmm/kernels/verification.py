@@ -291,10 +291,12 @@ def size_dtype(problem: GemmProblem) -> np.dtype[Any]:
 
 
 def _defines(problem: GemmProblem, form: _FormOfSums, device: DeviceInfo) -> Defines:
-    # AMX's and gfx90a's matrix units take subnormal operands for 0.
+    # AMX's and gfx90a's matrix units take subnormal operands for 0. A device that flushes does so with sums
+    # too: those of numbers from `least` on are multiples of the least normal float32.
     flushes = device.flushes or device.amx.types or device.gfx == "gfx90a"
     sizes, of_b = size_dtype(problem), _type_of_b(problem)
-    least = {name: 2.0 ** (ELEMENTS[name].exponents[0] + ELEMENTS[name].significand - 1) for name in _FLOATS}
+    kinds = {name: ELEMENTS[name] for name in _FLOATS}
+    least = {name: 2.0 ** (max(x.exponents[0], -126) + x.significand - 1) for name, x in kinds.items()}
     return (
         ("SIZE_TYPE", sizes.name), ("ITEMS", form.items), ("ROWS", form.rows), ("VEC", form.vec),
         ("LANES", form.lanes), ("SLICES", form.slices), ("PARTS", form.parts),
