@@ -285,6 +285,7 @@ def release() -> None:
 
     That is the workspace of all plans, the plans of :func:`matmul` and :func:`gemm`, compiled programs that
     no plan of yours needs, and the pinned memory of transfers. A :class:`pyclmm.Matmul` that you made goes on
-    working: its next call allocates workspace again. Its ``release()`` frees its kernel objects too.
+    working: its next call allocates workspace again. Its ``release()`` frees its kernel objects too. In a
+    process that was forked after use nothing is freed: it is all its parent's.
     """
     queues.release()

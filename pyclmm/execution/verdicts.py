@@ -144,7 +144,10 @@ def health() -> dict[str, int]:
 
 
 def _after_fork() -> None:
-    """To drop an event is to wait for it, and a driver's other objects may end a forked process: keep all."""
+    """To drop an event is to wait for it, and a driver's other objects may end a forked process: keep all.
+    Another thread of the parent may hold the lock."""
+    global _lock  # noqa: PLW0603
+    _lock = threading.RLock()
     for watch in tuple(_watches):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(watch))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 from collections.abc import Callable, Hashable
@@ -226,10 +227,18 @@ class PerThread(Generic[T]):
 _freeing: list[Callable[[], object]] = []
 
 
-def at_release(free: Callable[[], T]) -> Callable[[], T]:
-    """Have :func:`release` call *free*, which frees what a module keeps for later calls, in all threads."""
-    _freeing.append(free)
-    return free
+def at_release(free: Callable[[], object]) -> Callable[[], None]:
+    """Have :func:`release` call *free*, which frees what a module keeps for later calls, in all threads. In a
+    forked process that is its parent's, under locks that no thread gives back: there nothing is freed.
+    """
+
+    @functools.wraps(free)
+    def freeing() -> None:
+        if not forks.is_forked():
+            free()
+
+    _freeing.append(freeing)
+    return freeing
 
 
 def release() -> None:

@@ -124,6 +124,38 @@ pyclmm.finish()
 print(status, result.get()[0, 0])
 """
 
+FORKED_BESIDE_LOCKS = """
+import gc, os, signal, sys, threading
+import numpy as np, pyclmm
+a = np.ones((20, 20), np.float32)
+pyclmm.matmul(a, a, verify=True)
+kinds = type(threading.Lock()), type(threading.RLock())
+owners = [x for x in gc.get_objects() if str(type(x).__module__).startswith("pyclmm.")]
+owners += [module for name, module in sys.modules.items() if name.startswith("pyclmm.")]
+every = [vars(owner) for owner in owners if hasattr(owner, "__dict__")]
+locks = [x for names in every for x in list(names.values()) if isinstance(x, kinds)]
+held, ended = threading.Event(), threading.Event()
+
+def hold():
+    found = [lock for lock in locks if lock.acquire(blocking=False)]
+    held.set()
+    ended.wait()
+    for lock in found:
+        lock.release()
+
+threading.Thread(target=hold).start()
+held.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    pyclmm.finish(), pyclmm.release(), pyclmm.keep_workspace(None)
+    print(pyclmm.health(), flush=True)
+    os._exit(0)
+print(os.waitpid(child, 0)[1], len(locks) > 9)
+ended.set()
+pyclmm.release()
+"""
+
 # Calls that reach a device and multiply nothing.
 REACHING = "array to host,array to device,weights to host,weights to device,copy of weights"
 
@@ -226,6 +258,12 @@ def test_a_forked_process_waits_for_no_check_of_its_parents(environment):
     """Neither in finish() nor where it ends."""
     done = run(environment, FORKED_WITH_A_CHECK)
     assert (done.returncode, done.stdout) == (0, "0 20.0\n"), done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_process_waits_for_no_lock_of_its_parents(environment):
+    done = run(environment, FORKED_BESIDE_LOCKS)
+    assert (done.returncode, done.stdout) == (0, "{'wrong': 0, 'repaired': 0}\n0 True\n"), done.stderr
 
 
 def test_spawned_processes_work(environment, tmp_path):
