@@ -162,6 +162,20 @@ def test_a_device_that_flushes_loses_sums_of_numbers_that_are_nearly_subnormal(m
         same_bits(pyclmm.matmul(*given, kernel="naive", verify=True), pyclmm.matmul(*given, kernel="naive"))
 
 
+@pytest.mark.parametrize("dtype", ["float64", "int32"])
+@pytest.mark.parametrize("n", [30, 2 * N])
+def test_columns_in_another_order_are_noticed_by_a_first_call(dtype, n, spoiler, form):
+    def reverse(words):
+        out = words[: M * n * np.dtype(dtype).itemsize].view(dtype).reshape(M, n)
+        out[:, :30] = out[:, 29::-1]
+
+    a, b = operands(dtype, n=n)
+    plan = pyclmm.Matmul(a, b, verify=True)
+    spoiler.waiting.append(reverse)
+    with pytest.raises(pyclmm.VerificationError, match="signs of seed 0"):
+        plan(a, b)
+
+
 def test_a_result_may_overflow_to_infinity():
     a, b = (np.full(shape, 200, "f2") for shape in ((M, K), (K, N)))
     b[:, ::2] = 0.5

@@ -72,7 +72,7 @@ INLINE uint signs_from(const int j, const uint seed)
   h = (h ^ h >> 15) * 0x85ebca6bu;
   return (h ^ h >> 13) >> (j & 31);
 }
-#define SEED(call) ((uint)(call) * 0xc2b2ae35u)
+#define SEED(call) (((uint)(call) + 1) * 0xc2b2ae35u) /* by 0 the first 32 signs would all be +1 */
 /* v, or -v where bit e of `signs` is set. */
 #define flipped_uint32(v, bit) (((v) ^ -(bit)) + (bit))
 #define flipped_uint64(v, bit) (((v) ^ -(ulong)(bit)) + (bit))
