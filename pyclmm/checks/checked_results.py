@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..kernels.device import DeviceInfo
-from ..kernels.interface import Work
+from ..kernels.interface import Program, Work
 from ..kernels.launches import complete
 from ..kernels.verification import SUMS, allowed, elements_of_a_pass, sum_of, transfer_sums, verified
 from ..opencl.launcher import info_of, launcher_of
@@ -27,7 +27,7 @@ from .known_answers import FILL, Case, computed, drawn_case, expected, quietly
 from .layouts import Array, Decks, Placed, placed, resized
 
 _ROWS, _SHORT = 5, 64
-_PARTS_OF_A_PASS = (6, 8)  # elements behind whole ones: programs may depend on what divides K
+_PARTS_OF_A_PASS = (7, 8)  # elements behind whole ones: programs may depend on what divides K
 _OFF = 4  # limits of its row by which an element is off: more than 2 are noticed with any signs
 
 
@@ -36,18 +36,35 @@ def wrong_check(queue: Any, problem: GemmProblem, wanted: Work) -> str | None:
     """Run the programs of *wanted*, which check results of *problem*, on right and on wrong ones. Returns
     what is wrong with them, or None.
     """
-    device, programs = info_of(queue), {launch.program for launch in wanted.launches}
-    missing, decks = set(programs), Decks(np.random.default_rng(0))
-    for part in _PARTS_OF_A_PASS:
-        for small in _small_problems(problem, device, part) if missing else ():
-            work = verified(small, Work(()), device)
-            own = {launch.program for launch in work.launches}
-            if own <= programs:
-                reason = _wrong_verdict(queue, small, work, device, decks)
-                if reason is not None:
-                    return f"{reason} ({small})"
-                missing -= own
+    device, missing = info_of(queue), programs_of(wanted)
+    decks = Decks(np.random.default_rng(0))
+    for small, work in cases(problem, device, programs_of(wanted)):
+        reason = _wrong_verdict(queue, small, work, device, decks)
+        if reason is not None:
+            return f"{reason} ({small})"
+        missing -= programs_of(work)
     return "no small product runs all of its programs" if missing else None
+
+
+def cases(
+    problem: GemmProblem, device: DeviceInfo, wanted: set[Program]
+) -> Iterator[tuple[GemmProblem, Work]]:
+    """Small problems, and what checks their results by *wanted* programs alone, until all of these have run.
+    N, then K, has two whole passes of a work-group and a part of one.
+    """
+    missing, whole = set(wanted), 2 * elements_of_a_pass(problem, device)
+    for part in _PARTS_OF_A_PASS:
+        for n, k in dict.fromkeys(itertools.permutations((whole + part, _SHORT + part))) if missing else ():
+            small = resized(problem, _ROWS, n, k)
+            work = verified(small, Work(()), device)
+            if programs_of(work) <= wanted:
+                missing -= programs_of(work)
+                yield small, work
+
+
+def programs_of(work: Work) -> set[Program]:
+    """The programs of *work*."""
+    return {launch.program for launch in work.launches}
 
 
 @quietly
@@ -62,13 +79,6 @@ def wrong_sums(queue: Any) -> str | None:
     got, _ = computed(queue, device, work, {"data": data, "out": sums})
     is_right = int(np.add.reduce(got, dtype=np.uint32)) == sum_of(data.view)
     return None if is_right else "a part of a result that has arrived is called damaged"
-
-
-def _small_problems(problem: GemmProblem, device: DeviceInfo, part: int) -> Iterator[GemmProblem]:
-    """*problem* with an N, then a K, of two whole passes of a work-group and a *part* of one."""
-    lengths = 2 * elements_of_a_pass(problem, device) + part, _SHORT + part
-    for n, k in dict.fromkeys(itertools.permutations(lengths)):
-        yield resized(problem, _ROWS, n, k)
 
 
 def _wrong_verdict(

@@ -1,13 +1,22 @@
 """The self-check of the programs that check results: a driver that computes them wrongly is told of."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
 import pyclmm
 from pyclmm.checks import selfcheck
+from pyclmm.checks.checked_results import cases, programs_of
+from pyclmm.kernels.interface import Work
+from pyclmm.kernels.verification import verified
+from pyclmm.problem.canonical import checked_gemm
+from pyclmm.problem.dtypes import dtype_of
+from pyclmm.problem.gemm import dense
 from tests.campaigns.check_faults import CHECK_FAULTS
 from tests.support import spoiled
 from tests.support.faults import changed_source, noted
+from tests.support.made_up import H200
 from tests.support.processes import as_in_a_new_process, nothing_checked
 
 SUMS, OPERANDS, RESULT = (f"verify/{name}" for name in ("sums.h", "operands.cl", "result.cl"))
@@ -67,6 +76,16 @@ def test_a_driver_that_checks_wrongly_is_told_of(monkeypatch, fault):
         with pytest.raises(pyclmm.UnsupportedError, match=error):
             multiply(dtype)
     multiply(dtype, verify=False)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "complex64", "int8"])
+def test_small_products_run_every_program_of_a_gpu(dtype):
+    for stack, k in product([(), (3,)], [37, 38, 40]):
+        a, b = (dense((*stack, *shape), dtype_of(dtype)) for shape in ((9, k), (k, 8)))
+        problem = checked_gemm(a, b).problem
+        wanted = programs_of(verified(problem, Work(()), H200))
+        ran = [programs_of(work) for _, work in cases(problem, H200, wanted)]
+        assert set().union(*ran) == wanted
 
 
 def test_a_right_driver_is_checked_once_a_program(monkeypatch, fresh, runs):
