@@ -9,15 +9,16 @@ Pinned memory is scarce and slow to allocate, so a ring that is not in use is ke
 
 from __future__ import annotations
 
+import _thread
 import itertools
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyopencl as cl
@@ -28,6 +29,7 @@ from .queues import at_loss, at_release
 from .status import has_ended, out_of_memory, rejected
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+T = TypeVar("T")
 
 DIRECT = 1 << 20  # bytes; up to this size a plain transfer is as fast
 # Two buffers of this many bytes for a transfer: 8 MiB were slower on an H200, and more would only use more
@@ -148,6 +150,28 @@ def wait_for_all(futures: Iterable[Future[Any]]) -> None:
                 raised = error
     if raised is not None:
         raise raised
+
+
+def aside(work: Callable[[], T]) -> T:
+    """What *work* gives in a thread of its own: it may start threads and submit to a ThreadPoolExecutor,
+    for whose locks a call that a signal's handler makes in this thread would wait.
+    """
+    done: Future[T] = Future()
+
+    def act() -> None:
+        if not done.set_running_or_notify_cancel():
+            return
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    try:
+        _thread.start_new_thread(act, ())  # which needs no lock
+        return done.result()
+    finally:
+        done.cancel()  # what has not begun: a handler raised first, or the system refuses the thread
+        wait_for_all([done])
 
 
 def _copy(target: Bytes, source: Bytes) -> None:

@@ -319,12 +319,16 @@ def lock_for(x: Any) -> contextlib.AbstractContextManager[Any]:
 
 
 def check_lock(name: str, x: Any) -> None:
-    """Raise ArgumentError if this thread holds h5py's lock, for which the threads of a run would wait."""
-    lock = getattr(sys.modules.get("h5py._objects"), "phil", None)
-    if lock is not None and not is_zarr(x) and lock._is_owned():
+    """Raise ArgumentError if this thread holds a lock for which the threads of a run would wait: h5py's, or
+    that of HDF5, within which a signal's handler may run.
+    """
+    phil = getattr(sys.modules.get("h5py._objects"), "phil", None)
+    locks = [] if is_zarr(x) else [phil, _HDF5] if is_hdf5(x) else [phil]
+    if any(lock is not None and lock._is_owned() for lock in locks):
         raise ArgumentError(
             f"{name} would be read by other threads, and h5py, which has called this function (as visititems "
-            "does), holds its lock until it returns; collect the names there, and multiply afterwards"
+            "does) or is interrupted by it, holds its lock until it returns; collect the names there, and "
+            "multiply afterwards"
         )
 
 

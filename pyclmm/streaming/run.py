@@ -22,7 +22,8 @@ from ..errors import (
     in_short,
     warn_caller,
 )
-from ..opencl import forks, queues
+from ..execution.casts import errors_of_caller
+from ..opencl import forks, queues, staging
 from ..opencl.devices import device_info
 from .checkpoint import Checkpoint
 from .job import Job
@@ -98,8 +99,8 @@ def run(
                 state.lost(number)
                 continue
             workers[number] = Worker(number, lanes[-1], job, lent[number], state)
-        for worker in workers.values():
-            worker.start()
+        errors_in_casts = errors_of_caller()
+        staging.aside(lambda: [worker.start(errors_in_casts) for worker in workers.values()])
         _supervise(state, workers, devices, errors, _reporter(job, todo, all_tiles, report))
 
 

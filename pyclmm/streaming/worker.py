@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import bring_warning
-from ..execution.casts import errors_of_caller
 from ..opencl import staging
 from .checkpoint import Checkpoint
 from .fingerprints import WrittenTile
@@ -178,9 +177,8 @@ class Worker:
         self._taken: dict[int, float] = {}  # when a tile was taken, by its number
         self._futures: list[Future[None]] = []
 
-    def start(self) -> None:
-        """Start the loops. NumPy's casts in them do with an overflow what the caller's do."""
-        errors = errors_of_caller()
+    def start(self, errors: Mapping[str, Any]) -> None:
+        """Start the loops, in which NumPy's casts do with an overflow what *errors* say."""
         loops = self._threads.loops
         pools = (loops, self._load), (self._threads.multiplier, self._multiply)
         # Two deliver: while one waits for the end of its tile the other begins the next.
