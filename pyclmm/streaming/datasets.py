@@ -35,9 +35,8 @@ _OTHERS = {"cupy", "dask", "jax", "jaxlib", "numpy", "pandas", "polars", "pyopen
 _OTHERS |= {"torch", "xarray"}
 _DESCRIBE = ("zarr.json", ".zarray", ".zattrs")  # Zarr's files beside the chunks
 _IN_FOLDERS = {"LocalStore", "DirectoryStore", "NestedDirectoryStore"}
+Lock = contextlib.AbstractContextManager[Any]
 _HDF5 = threading.RLock()  # HDF5 is serial
-# Of a class of somebody else's nobody knows whether it is serial. A read may call pyclmm, whose threads read.
-_ALIKE: list[Any] = [threading.RLock()]
 
 
 def _is_of(x: object, module: str, name: str) -> bool:
@@ -305,17 +304,11 @@ def chunks(x: Any) -> tuple[int, ...] | None:
     return lengths if len(lengths) == len(x.shape) and all(length > 0 for length in lengths) else None
 
 
-def lock_for(x: Any) -> contextlib.AbstractContextManager[Any]:
-    """What reads of *x*, in a run that begins in this thread, have to hold."""
-    if is_hdf5(x):
-        return _HDF5
-    if is_zarr(x):
-        return contextlib.nullcontext()
-    depth = 1 + max((at for at, lock in enumerate(_ALIKE) if lock._is_owned()), default=-1)
-    if depth == len(_ALIKE):
-        _ALIKE.append(threading.RLock())
-    found: contextlib.AbstractContextManager[Any] = _ALIKE[depth]
-    return found
+def lock_for(x: Any, of_run: Lock) -> Lock:
+    """What reads of *x* have to hold. Of a class of somebody else's nobody knows whether it is serial: it
+    holds the lock *of_run*. A read may wait for another run, whatever thread begins that.
+    """
+    return _HDF5 if is_hdf5(x) else contextlib.nullcontext() if is_zarr(x) else of_run
 
 
 def check_lock(name: str, x: Any) -> None:

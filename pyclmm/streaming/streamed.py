@@ -255,7 +255,7 @@ class StreamedMatmul(WithOptions):
     def _job(self, given: Given, target: Any) -> Job:
         fit, at, dtype = self._fit, self._blocking, self.dtype
         product = fit.product(at)
-        out = sink(given.matrices(target), (*product.stack, product.m, product.n), dtype)
+        out = sink(given.matrices(target), (*product.stack, product.m, product.n), dtype, given.lock)
         scalars = self._alpha, self._beta
         read, options = given.operands, fit.options(at)
         if given.updates_c and target is given.out:  # one storage, whose reads wait for its writes

@@ -214,7 +214,8 @@ def test_an_array_that_keeps_what_it_is_given_gets_memory_of_its_own(kind):
     assert np.array_equal(pyclmm.matmul(a, b, out=out)[:], a @ b)
 
 
-def test_a_read_of_an_array_may_multiply_another_one():
+@pytest.mark.parametrize("place", ["here", "in another thread"])
+def test_a_read_of_an_array_may_multiply_another_one(place):
     """In tiles: their threads wait for no read that waits for them."""
     a, b = numbers((4, 5), "i4"), numbers((5, 5), "i4")
 
@@ -223,7 +224,10 @@ def test_a_read_of_an_array_may_multiply_another_one():
             self.of, self.shape, self.dtype = of, of.shape, of.dtype
 
         def __getitem__(self, where):
-            return pyclmm.matmul(self.of, b)[where]
+            if place == "here":
+                return pyclmm.matmul(self.of, b)[where]
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(pyclmm.matmul, self.of, b).result()[where]
 
     assert np.array_equal(pyclmm.matmul(Lazy(Lazy(Stored(a))), b), a @ b @ b @ b)
 
