@@ -20,6 +20,7 @@ from ..errors import (
     UnsupportedError,
     amount,
     in_short,
+    tell_caller,
     warn_caller,
 )
 from ..execution.casts import errors_of_caller
@@ -144,7 +145,7 @@ def _supervise(
     tell: Callable[[Tile], None],
 ) -> None:
     """Wait for all tiles. Raises the first error that ends the run."""
-    running, warned = set(workers), set()
+    running, heard = set(workers), set()
     for number, error in errors.items():
         _give_up(devices[number], error, bool(running))
     while running:
@@ -152,10 +153,10 @@ def _supervise(
         if what == "done":
             tell(value)
             continue
-        if what == "warning":
-            if value not in warned:  # a cast warns in each tile
-                warn_caller(*value)
-            warned.add(value)
+        if what == "told":
+            if value not in heard:  # a cast warns in each tile
+                tell_caller(*value)
+            heard.add(value)
             continue
         running.discard(number)
         if value is None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import bring_warning
+from ..errors import bring
 from ..opencl import staging
 from .checkpoint import Checkpoint
 from .fingerprints import WrittenTile
@@ -184,11 +184,11 @@ class Worker:
         # Two deliver: while one waits for the end of its tile the other begins the next.
         for pool, loop in (*pools, (loops, self._deliver), (loops, self._deliver)):
             context = Context()
-            context.run(bring_warning.set, self._warn)
+            context.run(bring.set, self._tell)
             self._futures.append(pool.submit(context.run, self._guarded, loop, errors))
 
-    def _warn(self, message: str, category: type[Warning]) -> None:
-        self._state.reports.put(("warning", self._number, (message, category)))
+    def _tell(self, *told: Any) -> None:
+        self._state.reports.put(("told", self._number, told))
 
     def join(self) -> None:
         """Wait until the loops have ended."""
