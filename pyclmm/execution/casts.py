@@ -4,7 +4,7 @@ shown once for all calls; these name the line that called pyclmm.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ class _OfCaller:
     """What NumPy calls, or writes to, where the caller is to hear of a cast."""
 
     def __init__(self) -> None:
-        self._how, self._told = np.geterr(), np.geterrcall()
+        self._how, self._told = np.geterr(), cast(Any, np.geterrcall())
 
     def __call__(self, kind: str, flag: int) -> None:
         how = next(how for name, how in self._how.items() if kind.startswith(name))  # "over" of "overflow"

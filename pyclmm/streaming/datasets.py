@@ -316,7 +316,7 @@ def check_lock(name: str, x: Any) -> None:
     that of HDF5, within which a signal's handler may run.
     """
     phil = getattr(sys.modules.get("h5py._objects"), "phil", None)
-    locks = [] if is_zarr(x) else [phil, _HDF5] if is_hdf5(x) else [phil]
+    locks: list[Any] = [] if is_zarr(x) else [phil, _HDF5] if is_hdf5(x) else [phil]
     if any(lock is not None and lock._is_owned() for lock in locks):
         raise ArgumentError(
             f"{name} would be read by other threads, and h5py, which has called this function (as visititems "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -100,9 +100,13 @@ def run(
                 state.lost(number)
                 continue
             workers[number] = Worker(number, lanes[-1], job, lent[number], state)
-        errors_in_casts = errors_of_caller()
-        staging.aside(lambda: [worker.start(errors_in_casts) for worker in workers.values()])
+        staging.aside(partial(_start, workers, errors_of_caller()))
         _supervise(state, workers, devices, errors, _reporter(job, todo, all_tiles, report))
+
+
+def _start(workers: Mapping[int, Worker], errors: Mapping[str, Any]) -> None:
+    for worker in workers.values():
+        worker.start(errors)
 
 
 def _end(state: RunState, workers: dict[int, Worker], lanes: list[Lane], error: Any, *_: object) -> None:
