@@ -296,10 +296,10 @@ def _samefile(x: str | Path | int | None, y: str | Path | None) -> bool:
 
 def chunks(x: Any) -> tuple[int, ...] | None:
     """The lengths of what is written as one: a Zarr shard, else a chunk. None if the dataset has none."""
-    found = getattr(x, "shards", None) or getattr(x, "chunks", None)
     try:
+        found = getattr(x, "shards", None) or getattr(x, "chunks", None)
         lengths = tuple(int(length) for length in found or ())
-    except (TypeError, ValueError):  # a class of somebody else's means another thing by the word
+    except Exception:  # a class of somebody else's means another thing by the word
         return None
     return lengths if len(lengths) == len(x.shape) and all(length > 0 for length in lengths) else None
 

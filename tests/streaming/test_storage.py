@@ -313,6 +313,14 @@ def test_a_shape_that_is_none_of_an_array_is_named(shape):
         pyclmm.matmul(odd, b)
 
 
+@pytest.mark.parametrize(
+    "chunks", [(np.inf, 4), (np.nan, 4), "ab", 7, np.ones((2, 2)), property(lambda x: x.y)]
+)
+def test_chunks_that_are_none_of_an_array_are_ignored(chunks):
+    b, odd = numbers((5, 4)), type("Odd", (Stored,), {"chunks": chunks})(numbers((4, 5)))
+    assert np.array_equal(pyclmm.matmul(odd, b), numbers((4, 5)) @ b)
+
+
 def test_a_group_of_arrays_is_no_sequence_of_its_names(tmp_path):
     group, file = zarr.open_group(tmp_path / "z", mode="w"), h5py.File(tmp_path / "x.h5", "w")
     np.savez(tmp_path / "x.npz", x=numbers((5, 4)))
