@@ -149,7 +149,7 @@ def _supervise(
     tell: Callable[[Tile], None],
 ) -> None:
     """Wait for all tiles. Raises the first error that ends the run."""
-    running, heard = set(workers), set()
+    running, heard = set(workers), list[Any]()
     for number, error in errors.items():
         _give_up(devices[number], error, bool(running))
     while running:
@@ -159,8 +159,8 @@ def _supervise(
             continue
         if what == "told":
             if value not in heard:  # a cast warns in each tile
+                heard.append(value)
                 tell_caller(*value)
-            heard.add(value)
             continue
         running.discard(number)
         if value is None:

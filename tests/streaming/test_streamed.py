@@ -2,6 +2,7 @@
 
 import re
 import threading
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -130,6 +131,7 @@ def test_an_overflow_in_a_cast_is_what_the_caller_has_set(recwarn):
         pyclmm.matmul(a, a, out=out, memory_limit=1 << 30)
     seen = []
 
+    @dataclass  # has no hash
     class Heard:
         def __call__(self, *told):
             seen.append((threading.get_ident(), *told))
