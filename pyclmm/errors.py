@@ -172,14 +172,22 @@ class NoDeviceError(PyclmmError, RuntimeError):
     """There is no OpenCL platform, or none with a device."""
 
 
-# In threads of pyclmm's: what brings a warning to the thread that called pyclmm.
-bring_warning: ContextVar[Callable[[str, type[Warning]], None] | None] = ContextVar("warning", default=None)
+# In threads of pyclmm: what has the thread that called it call a function, once with the same arguments.
+bring: ContextVar[Callable[..., None] | None] = ContextVar("bring", default=None)
+
+
+def tell_caller(function: Callable[..., Any], *said: object) -> None:
+    """Call *function* in the thread that called pyclmm."""
+    if (to_caller := bring.get()) is None:
+        function(*said)
+    else:
+        to_caller(function, *said)
 
 
 def warn_caller(message: str, category: type[Warning]) -> None:
     """Warn at the line outside pyclmm that called it, however deep this is."""
-    if (bring := bring_warning.get()) is not None:
-        bring(message, category)
+    if bring.get() is not None:
+        tell_caller(warn_caller, message, category)
         return
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "pyclmm":

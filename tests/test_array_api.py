@@ -117,6 +117,14 @@ def test_axes_that_are_no_permutation_are_refused(axes):
     assert xp.permute_dims(x, (-1, 0, 1)).shape == (4, 2, 3)
 
 
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3, 4)])
+def test_the_transpose_of_what_is_no_matrix_is_refused(shape):
+    """By ``T``, as the standard says."""
+    with pytest.raises(pyclmm.ArgumentError, match=r"^x has \d ax[ei]s; pass a matrix"):
+        xp.zeros(shape).T  # noqa: B018
+    assert xp.zeros((2, 3)).T.shape == (3, 2)
+
+
 def test_views_of_views_and_arrays_as_indices():
     a = np.arange(24, dtype="f4").reshape(4, 6)
     x = xp.asarray(a)

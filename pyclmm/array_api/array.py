@@ -52,6 +52,15 @@ class Array(cla.Array):
         return self if queue is self.device else new(fetched(self), queue)
 
     @property
+    def T(self) -> Array:
+        """The transpose of a matrix, a view."""
+        if self.ndim != 2:
+            raise ArgumentError(
+                f"x has {amount(self.ndim, 'axes')}; pass a matrix, or use mT or permute_dims"
+            )
+        return self.mT
+
+    @property
     def mT(self) -> Array:
         """A view with the last two axes exchanged."""
         if self.ndim < 2:

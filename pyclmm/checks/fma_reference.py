@@ -61,7 +61,7 @@ def chain(
     """What :func:`pyclmm.gemm` gives with ``reproducible=True``, bit for bit but for the payload of NaN.
 
     It needs no OpenCL. It takes about 20 ns for each multiply-add of float32, and ten times as long for
-    float64. Arguments, and errors of arrays, as for gemm, without transposes: pass ``a.T``.
+    float64. Arguments and errors as for gemm, without transposes: pass ``a.T``.
     """
     if c is not None and beta is None:
         raise ArgumentError("c is given without beta; pass beta=1.0 to add c, or leave c out")
@@ -73,6 +73,7 @@ def chain(
     named = dtypes.named_dtype(dtype)
     gemm = checked_gemm(layouts["a"], layouts["b"], dtype=named, epilogue=epilogue, reproducible=True)
     computed, shape = gemm.dtype, gemm.shape
+    dtypes.check_scalars(computed, (alpha, beta or 0.0))
     accumulator = dtypes.dtype_of(dtypes.ELEMENTS[dtypes.type_name(computed, "the result")].accumulator)
     x, y = (z.astype(accumulator) for z in (np.atleast_2d(a), b if b.ndim > 1 else b[:, None]))
     if alpha == 0:  # a and b are not read

@@ -4,27 +4,37 @@ shown once for all calls; these name the line that called pyclmm.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import warn_caller
+from ..errors import tell_caller, warn_caller
 from ..problem.literals import Casting
 from .options import warn_of_dropped
 
 
 def errors_of_caller() -> dict[str, Any]:
     """Keywords of np.errstate, by which an overflow in a cast does what the caller's np.errstate says."""
-    errors: dict[str, Any] = {"call": np.geterrcall(), **np.geterr()}
-    if errors["call"] is None:
-        called = {kind: "call" for kind, how in errors.items() if how == "warn"}
-        errors |= {"call": _warn_of_cast, **called}
-    return errors
+    errors = {kind: "call" if how == "warn" else how for kind, how in np.geterr().items()}
+    return errors | {"call": _OfCaller()}
 
 
-def _warn_of_cast(kind: str, _: int) -> None:
-    warn_caller(f"{kind} encountered in cast", RuntimeWarning)
+class _OfCaller:
+    """What NumPy calls, or writes to, where the caller is to hear of a cast."""
+
+    def __init__(self) -> None:
+        self._how, self._told = np.geterr(), cast(Any, np.geterrcall())
+
+    def __call__(self, kind: str, flag: int) -> None:
+        how = next(how for name, how in self._how.items() if kind.startswith(name))  # "over" of "overflow"
+        if how == "warn" or self._told is None:
+            warn_caller(f"{kind} encountered in cast", RuntimeWarning)
+        else:
+            tell_caller(self._told, kind, flag)
+
+    def write(self, text: str) -> None:
+        tell_caller(self._told.write, text)
 
 
 def drops_parts(source: np.dtype[Any], target: np.dtype[Any]) -> bool:

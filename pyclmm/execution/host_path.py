@@ -17,13 +17,13 @@ from ..opencl.last_call import same
 from ..opencl.launcher import info_of
 from ..opencl.mappings import overlaps_itself
 from ..opencl.steps import Scales, scalars_of
-from ..problem.dtypes import dtype_of, type_name
+from ..problem.dtypes import check_scalars, dtype_of, type_name
 from ..problem.gemm import Gemm
 from ..problem.ragged import SIZES
 from .casts import cast_into, converted
 from .execute import Executable
 from .operands import Operands, check_writeable, checked, problem_name, read_operands
-from .options import Options, check_scalars, wait_here
+from .options import Options, wait_here
 from .placement import placed
 from .repair import moved
 
@@ -152,7 +152,7 @@ class HostPath:
             layouts[name] = host_memory.dense_layout(x.shape, own, device)
         align = host_memory.new_align(device)
         gemm = checked(layouts, options, self._scales, "out" in copied or overlaps, align)
-        check_scalars(gemm, self._scales)
+        check_scalars(gemm.dtype, self._scales)
         return gemm
 
     def _inputs_of(self, operands: Operands, copied: Collection[str], gemm: Gemm) -> Iterator[_Input]:

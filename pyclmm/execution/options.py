@@ -17,7 +17,7 @@ from ..kernels.config import TileConfig
 from ..opencl import status
 from ..opencl.steps import Scales
 from ..problem.dtypes import check_casting, named_dtype
-from ..problem.gemm import ACTIVATIONS, Gemm
+from ..problem.gemm import ACTIVATIONS
 from ..problem.literals import Activation, Casting, Precision, Rounded, Trans, Verify
 from ..problem.settings import chosen, is_reproducible, is_verified
 from ..raising import OfProcess
@@ -212,15 +212,6 @@ def zeros_of(scales: Scales) -> tuple[bool, bool]:
     return alpha == 0, beta == 0
 
 
-def _has_float(number: complex) -> bool:
-    """Whether *number* is no integer beyond the range of float64."""
-    try:
-        complex(number)
-    except OverflowError:
-        return False
-    return True
-
-
 def beta_of(beta: complex | None, c: Any) -> complex:
     """*beta*; 0 if neither it nor *c* is given. Raises ArgumentError for a *c* without *beta*."""
     if beta is not None:
@@ -228,26 +219,6 @@ def beta_of(beta: complex | None, c: Any) -> complex:
     if c is not None:
         raise ArgumentError("c is given without beta; pass beta=1.0 to add c, or leave c out")
     return 0.0
-
-
-def check_scalars(gemm: Gemm, scales: Scales) -> None:
-    """Raise DTypeError if alpha or beta, Python numbers, cannot be represented in the result's type.
-
-    Integers beyond the range of float64 raise ArgumentError, except for integer results, where they wrap.
-    """
-    (alpha, beta), kind = scales, gemm.dtype.kind
-    if type(alpha) is float and type(beta) is float and kind not in "biu":
-        return
-    for name, value in (("alpha", alpha), ("beta", beta)):
-        if kind != "c" and isinstance(value, complex):
-            raise DTypeError(f"{name} is complex, but the result is {gemm.dtype}; pass a real number")
-        if kind in "biu" and not (isinstance(value, int) or float(value.real).is_integer()):
-            raise DTypeError(f"{name} is {value}, but the result is {gemm.dtype}; pass a whole number")
-        if kind not in "biu" and not _has_float(value):
-            raise ArgumentError(
-                f"{name} is {brief(value)}, beyond the range of float64, but the result is {gemm.dtype}; "
-                "pass a number of at most 1.7e308 in size"
-            )
 
 
 def warn_of_dropped() -> None:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..opencl.steps import Scales
+from ..problem.dtypes import check_scalars
 from ..problem.gemm import Operand
 from .execute import Executable
 from .operands import checked, problem_name, read_operands
-from .options import Options, check_scalars
+from .options import Options
 
 
 class PathOnDevice:
@@ -21,7 +22,7 @@ class PathOnDevice:
     ) -> None:
         self._overlaps = overlaps
         gemm = checked(layouts, options, scales, out_is_copied=overlaps)
-        check_scalars(gemm, scales)
+        check_scalars(gemm.dtype, scales)
         self.executable = Executable(queue, gemm, options)
         self._is_empty, self._warns = gemm.is_empty, gemm.warns
         # (the user's name, the problem's) of the arrays that kernels read or write, and of all

@@ -15,11 +15,12 @@ from ..errors import REFUSED, ArgumentError
 from ..kernels.interface import Program
 from ..opencl.queues import FreeQueue
 from ..opencl.steps import Scales
+from ..problem.dtypes import check_scalars
 from .cuda_path import CudaPath
 from .device_path import DevicePath
 from .host_path import HostPath
 from .operands import Operands, Signature, collect, fits, mismatch, on_host, queue_of, signature
-from .options import Options, check_scalars, events_of, plain_numbers, zeros_of
+from .options import Options, events_of, plain_numbers, zeros_of
 
 Path = DevicePath | HostPath | CudaPath
 # What runs a product, by the type of its operands; an adapter may add its own.
@@ -68,7 +69,7 @@ class Prepared:
         if scales is self._scales:
             return own, scales
         scales = plain_numbers(*scales)
-        check_scalars(self.executable.gemm, scales)
+        check_scalars(self.executable.gemm.dtype, scales)
         if zeros_of(scales) != self._zeros:
             raise ArgumentError("the plan fixes whether alpha and beta are zero; make another plan for these")
         return own, scales
@@ -99,7 +100,7 @@ class Prepared:
         self, operands: Operands, queue: Any, scales: Scales, wait_for: list[cl.Event] | None
     ) -> Any:
         """The product of operands that are known to fit. Raises DTypeError for scalars that do not."""
-        check_scalars(self.executable.gemm, scales)
+        check_scalars(self.executable.gemm.dtype, scales)
         return self.run(operands, queue, scales, wait_for)
 
     def run(self, operands: Operands, queue: Any, scales: Scales, wait_for: list[cl.Event] | None) -> Any:

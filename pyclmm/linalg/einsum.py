@@ -90,6 +90,7 @@ def contract(
     """The contraction of what is *given*, whose labels are *which*. *conj* has the numbers of the operands
     that are conjugated. *keywords* are gemm's besides. What has an ``out`` is the caller's own object for it.
     """
+    _check_order(optimize)
     arrays, target = [*given.arrays.values()], given.out
     computed = common_dtype(given, casting)
     if target is not None:
@@ -177,7 +178,7 @@ def _view(x: Tensor, out: tuple[Label, ...], typed: bool, ways: Ways) -> Any:
 
 def _along(tensors: list[Tensor], path: Path, out: tuple[Label, ...], ways: Ways, target: Any) -> Any:
     """The contraction of *tensors* in the steps of *path*; those of a step go from left to right."""
-    for step, after in zip(path, [*path[1:], ()], strict=True):
+    for step, after in zip(path, [*path, ()][1:], strict=True):
         taken = [tensors[place] for place in step]
         tensors = [x for place, x in enumerate(tensors) if place not in step]
         while len(taken) > 1:
@@ -237,7 +238,7 @@ def path_of(
     symbol = {label: opt_einsum.get_symbol(i) for i, label in enumerate(lengths)}
     terms = ["".join(symbol[x] for x in labels) for labels in (*operands, out)]
     shapes = [tuple(lengths[x] for x in labels) for labels in operands]
-    word, limit = optimize if isinstance(optimize, tuple) and len(optimize) == 2 else (optimize, None)
+    word, limit = optimize if isinstance(optimize, list | tuple) and len(optimize) == 2 else (optimize, None)
     subscripts = f"{','.join(terms[:-1])}->{terms[-1]}"
     try:
         if limit == 0:
@@ -246,11 +247,29 @@ def path_of(
             subscripts, *shapes, shapes=True, optimize="auto" if word is True else word, memory_limit=limit
         )
     except (KeyError, OverflowError, TypeError, ValueError) as error:
-        raise ArgumentError(
-            f"optimize is {brief(optimize)}: {in_short(error)}; pass True, False, 'greedy', 'optimal', or "
-            "a path of numpy.einsum_path"
-        ) from error
+        raise _no_order(optimize, in_short(error)) from error
     return _checked(found, len(operands))  # of an empty set or the like opt_einsum makes no step
+
+
+def _check_order(optimize: Any) -> None:
+    """Raise ArgumentError for what is no order, whatever the operands: no path, no word with a limit of
+    memory or none, no function of opt_einsum's.
+    """
+    word, limit = optimize, None
+    if isinstance(optimize, list | tuple) and not _is_path(optimize):
+        word, *limits = optimize
+        limit = limits[0] if len(limits) == 1 else limits
+    is_limit = limit is None or isinstance(limit, int | float | np.number | str)
+    is_word = word is None or isinstance(word, bool | str) or callable(word) or _is_path(word)
+    if not (is_word and is_limit):
+        raise _no_order(optimize, f"it is a {type(optimize).__name__}")
+
+
+def _no_order(optimize: Any, why: str) -> ArgumentError:
+    return ArgumentError(
+        f"optimize is {brief(optimize)}: {why}; pass True, False, 'greedy', 'optimal', or a path of "
+        "numpy.einsum_path"
+    )
 
 
 def _is_path(optimize: Any) -> bool:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..execution import kinds
 from ..execution import operands as calls
 from ..execution.execute import Executable
-from ..execution.options import Options, beta_of, check_scalars, plain_numbers
+from ..execution.options import Options, beta_of, plain_numbers
 from ..execution.placement import placed
 from ..kernels.launches import batch_table
 from ..kernels.listed import size_classes
@@ -25,7 +25,7 @@ from ..opencl.devices import device_info
 from ..opencl.queues import PerThread
 from ..opencl.steps import Scales, scalars_of
 from ..plan_cache import plan_for
-from ..problem.dtypes import dtype_of
+from ..problem.dtypes import check_scalars, dtype_of
 from ..problem.gemm import Gemm, ListedProduct, Operand, dense_strides
 from .apart import Addresses, Lists
 from .lists import CallLists, naming
@@ -217,7 +217,7 @@ class PlannedList(ABC):
                 zeros = float(scales[0] != 0), float(scales[1] != 0) if "c" in layouts else scales[1]
                 ways = how, zeros, self.overlaps(operands), self.align
                 gemm, names = _checked(tuple(layouts.items()), *ways)
-                check_scalars(gemm, scales)
+                check_scalars(gemm.dtype, scales)
             keys = {}
             for name, (own, its_type) in names.items():
                 is_new = name == "out" and (gemm.out_copy is not None or "out" not in operands)

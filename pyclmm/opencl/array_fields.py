@@ -25,7 +25,7 @@ from ..kernels.device import DeviceInfo
 from ..kernels.interface import Launch, Program, Work
 from .binding import Binding
 from .devices import device_info
-from .host_memory import HOST_ALIGN, location
+from .host_memory import HOST_ALIGN, location, svm_of
 from .queues import new_queue
 from .steps import scalars_of
 
@@ -108,10 +108,7 @@ def reads_host(device: cl.Device) -> bool:
 
 
 def _says_so(device: cl.Device) -> bool:
-    try:
-        return bool(device.svm_capabilities & cl.device_svm_capabilities.FINE_GRAIN_SYSTEM)
-    except cl.Error:  # OpenCL 1.2
-        return False
+    return bool(svm_of(device) & cl.device_svm_capabilities.FINE_GRAIN_SYSTEM)
 
 
 def _shows(queue: cl.CommandQueue, device: DeviceInfo) -> bool:

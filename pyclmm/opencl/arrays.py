@@ -117,6 +117,8 @@ def check_buffer(x: Array, name: str, pair: str = "") -> None:
     end, base = end_of(x), x.base_data
     if end and base is None:
         raise ArgumentError(f"{pair}{name} has no memory, its base_data is None; pass an Array with a buffer")
+    if isinstance(base, cl.Image):  # whose elements lie in an order of the driver's
+        raise ArgumentError(f"{pair}{name} has an image as its base_data; pass an Array with a buffer")
     size = getattr(base, "size", None)  # some shared virtual memory has None
     if end and size is not None and not 0 < end <= size:
         raise ArgumentError(

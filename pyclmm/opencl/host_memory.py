@@ -168,12 +168,16 @@ def may_be_addressed(device: cl.Device, info: DeviceInfo) -> bool:
     some crash would else be asked: OpenCL promises it only of fine-grain system memory (SVM), and PoCL's
     kernels on CPUs run in this process, though it does not say so.
     """
+    svm = svm_of(device)
+    return bool(svm & cl.device_svm_capabilities.FINE_GRAIN_SYSTEM) or bool(svm and info.vendor == "pocl")
+
+
+def svm_of(device: cl.Device) -> int:
+    """What *device* says of shared virtual memory; 0 of a driver of OpenCL 1."""
     try:
-        svm = device.svm_capabilities
-    except (cl.Error, AttributeError):  # a driver of OpenCL 1
-        return False
-    kinds = cl.device_svm_capabilities
-    return bool(svm & kinds.FINE_GRAIN_SYSTEM) or bool(svm and info.vendor == "pocl")
+        return int(device.svm_capabilities)
+    except (cl.Error, AttributeError):
+        return 0
 
 
 def wait(device: DeviceInfo, after: list[cl.Event]) -> None:

@@ -9,15 +9,16 @@ Pinned memory is scarce and slow to allocate, so a ring that is not in use is ke
 
 from __future__ import annotations
 
+import _thread
 import itertools
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyopencl as cl
@@ -28,6 +29,7 @@ from .queues import at_loss, at_release
 from .status import has_ended, out_of_memory, rejected
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+T = TypeVar("T")
 
 DIRECT = 1 << 20  # bytes; up to this size a plain transfer is as fast
 # Two buffers of this many bytes for a transfer: 8 MiB were slower on an H200, and more would only use more
@@ -150,10 +152,39 @@ def wait_for_all(futures: Iterable[Future[Any]]) -> None:
         raise raised
 
 
+def aside(work: Callable[[], T]) -> T:
+    """What *work* gives in a thread of its own: it may start threads and submit to a ThreadPoolExecutor,
+    for whose locks a call that a signal's handler makes in this thread would wait.
+    """
+    done: Future[T] = Future()
+
+    def act() -> None:
+        if not done.set_running_or_notify_cancel():
+            return
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    try:
+        _thread.start_new_thread(act, ())  # which needs no lock
+        return done.result()
+    finally:
+        done.cancel()  # what has not begun: a handler raised first, or the system refuses the thread
+        wait_for_all([done])
+
+
+class _OfThread(threading.local):
+    submits = False  # to the pool, for whose locks a call that a signal's handler makes there would wait
+
+
+_of_thread = _OfThread()
+
+
 def _copy(target: Bytes, source: Bytes) -> None:
     """Copy by several threads; NumPy releases the interpreter's lock while it copies."""
     threads = min(_THREADS, target.nbytes // _BYTES_PER_THREAD)
-    if threads < 2:
+    if threads < 2 or _of_thread.submits:
         np.copyto(target, source)
         return
     edges = [target.nbytes * i // threads for i in range(threads + 1)]
@@ -161,9 +192,11 @@ def _copy(target: Bytes, source: Bytes) -> None:
     pool = _pool(os.getpid())
     try:
         copies: list[Future[None]] = []
+        _of_thread.submits = True
         try:
             copies += (pool.submit(np.copyto, *piece) for piece in pieces)
         finally:
+            _of_thread.submits = False
             wait_for_all(copies)
         for each in copies:
             each.result()

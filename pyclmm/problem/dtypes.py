@@ -237,3 +237,32 @@ def is_direct(stored: str, computed: str) -> bool:
     computed type's bits before they are stored.
     """
     return stored == computed or stored in _ALSO_DIRECT.get(computed, ())
+
+
+def _has_float(number: complex) -> bool:
+    """Whether *number* is no integer beyond the range of float64."""
+    try:
+        complex(number)
+    except OverflowError:
+        return False
+    return True
+
+
+def check_scalars(dtype: np.dtype[Any], scales: tuple[complex, complex]) -> None:
+    """Raise DTypeError if alpha or beta, Python numbers, cannot be represented in the result's type.
+
+    Integers beyond the range of float64 raise ArgumentError, except for integer results, where they wrap.
+    """
+    (alpha, beta), kind = scales, dtype.kind
+    if type(alpha) is float and type(beta) is float and kind not in "biu":
+        return
+    for name, value in (("alpha", alpha), ("beta", beta)):
+        if kind != "c" and isinstance(value, complex):
+            raise DTypeError(f"{name} is complex, but the result is {dtype}; pass a real number")
+        if kind in "biu" and not (isinstance(value, int) or float(value.real).is_integer()):
+            raise DTypeError(f"{name} is {value}, but the result is {dtype}; pass a whole number")
+        if kind not in "biu" and not _has_float(value):
+            raise ArgumentError(
+                f"{name} is {brief(value)}, beyond the range of float64, but the result is {dtype}; "
+                "pass a number of at most 1.7e308 in size"
+            )

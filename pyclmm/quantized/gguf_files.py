@@ -77,8 +77,9 @@ def from_gguf(path: str | os.PathLike[str]) -> GGUFTensors:
     except FileNotFoundError:
         raise
     except Exception as error:  # of whatever kind the reader meets first
+        hint = "" if isinstance(error, OSError) else "; is it cut short?"  # the system reads nothing of it
         raise StorageError(
-            f"path: {name!r} is no GGUF file that gguf reads whole: {in_short(error)}; is it cut short?"
+            f"path: {name!r} is no GGUF file that gguf reads whole: {in_short(error)}{hint}"
         ) from error
     if reader.byte_order != "I":
         raise UnsupportedError(f"path: {name!r} has its bytes in another order; convert it with gguf")

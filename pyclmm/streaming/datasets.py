@@ -35,9 +35,8 @@ _OTHERS = {"cupy", "dask", "jax", "jaxlib", "numpy", "pandas", "polars", "pyopen
 _OTHERS |= {"torch", "xarray"}
 _DESCRIBE = ("zarr.json", ".zarray", ".zattrs")  # Zarr's files beside the chunks
 _IN_FOLDERS = {"LocalStore", "DirectoryStore", "NestedDirectoryStore"}
+Lock = contextlib.AbstractContextManager[Any]
 _HDF5 = threading.RLock()  # HDF5 is serial
-# Of a class of somebody else's nobody knows whether it is serial. A read may call pyclmm, whose threads read.
-_ALIKE: list[Any] = [threading.RLock()]
 
 
 def _is_of(x: object, module: str, name: str) -> bool:
@@ -297,34 +296,32 @@ def _samefile(x: str | Path | int | None, y: str | Path | None) -> bool:
 
 def chunks(x: Any) -> tuple[int, ...] | None:
     """The lengths of what is written as one: a Zarr shard, else a chunk. None if the dataset has none."""
-    found = getattr(x, "shards", None) or getattr(x, "chunks", None)
     try:
+        found = getattr(x, "shards", None) or getattr(x, "chunks", None)
         lengths = tuple(int(length) for length in found or ())
-    except (TypeError, ValueError):  # a class of somebody else's means another thing by the word
+    except Exception:  # a class of somebody else's means another thing by the word
         return None
     return lengths if len(lengths) == len(x.shape) and all(length > 0 for length in lengths) else None
 
 
-def lock_for(x: Any) -> contextlib.AbstractContextManager[Any]:
-    """What reads of *x*, in a run that begins in this thread, have to hold."""
-    if is_hdf5(x):
-        return _HDF5
-    if is_zarr(x):
-        return contextlib.nullcontext()
-    depth = 1 + max((at for at, lock in enumerate(_ALIKE) if lock._is_owned()), default=-1)
-    if depth == len(_ALIKE):
-        _ALIKE.append(threading.RLock())
-    found: contextlib.AbstractContextManager[Any] = _ALIKE[depth]
-    return found
+def lock_for(x: Any, of_run: Lock) -> Lock:
+    """What reads of *x* have to hold. Of a class of somebody else's nobody knows whether it is serial: it
+    holds the lock *of_run*. A read may wait for another run, whatever thread begins that.
+    """
+    return _HDF5 if is_hdf5(x) else contextlib.nullcontext() if is_zarr(x) else of_run
 
 
 def check_lock(name: str, x: Any) -> None:
-    """Raise ArgumentError if this thread holds h5py's lock, for which the threads of a run would wait."""
-    lock = getattr(sys.modules.get("h5py._objects"), "phil", None)
-    if lock is not None and not is_zarr(x) and lock._is_owned():
+    """Raise ArgumentError if this thread holds a lock for which the threads of a run would wait: h5py's, or
+    that of HDF5, within which a signal's handler may run.
+    """
+    phil = getattr(sys.modules.get("h5py._objects"), "phil", None)
+    locks: list[Any] = [] if is_zarr(x) else [phil, _HDF5] if is_hdf5(x) else [phil]
+    if any(lock is not None and lock._is_owned() for lock in locks):
         raise ArgumentError(
             f"{name} would be read by other threads, and h5py, which has called this function (as visititems "
-            "does), holds its lock until it returns; collect the names there, and multiply afterwards"
+            "does) or is interrupted by it, holds its lock until it returns; collect the names there, and "
+            "multiply afterwards"
         )
 
 

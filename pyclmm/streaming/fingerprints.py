@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..opencl.staging import PIECE
+from ..opencl.staging import PIECE, aside
 from .datasets import where
 from .job import pieces
 from .storage import DatasetStorage, MappedStorage, Storage
@@ -129,7 +129,7 @@ def _digest(source: Storage, parts: Iterable[Region], nbytes: int, share: int, i
             return _sampled(block, (piece.columns if turned else piece.rows).start)
 
         with ThreadPoolExecutor(_THREADS) if nbytes > _PIECE else nullcontext() as pool:
-            for found in map(of, taken) if pool is None else pool.map(of, taken):
+            for found in map(of, taken) if pool is None else aside(lambda: pool.map(of, taken)):
                 state.update(found)
     return state.hexdigest()
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -61,6 +62,7 @@ class Given:
     out: Any
     layouts: Mapping[str, Operand]
     options: Options
+    lock: Any = field(default_factory=threading.RLock)  # of the run
 
     @classmethod
     def of(cls, a: Any, b: Any, c: Any, bias: Any, out: Any, beta: complex, options: Options) -> Given:
@@ -82,7 +84,10 @@ class Given:
     @cached_property
     def operands(self) -> dict[str, Storage]:
         """A, B and, where it is read, C as stacks of matrices. A vector equals its transpose."""
-        found = {"a": source("a", self.a), "b": source("b", self.b, as_row=False)}
+        found = {
+            "a": source("a", self.a, of_run=self.lock),
+            "b": source("b", self.b, as_row=False, of_run=self.lock),
+        }
         for name, trans in (("a", self.options.trans_a), ("b", self.options.trans_b)):
             x = found[name]
             if len(self.layouts[name].shape) > 1:
@@ -92,7 +97,7 @@ class Given:
                     f"trans_{name} is 'C' and {name} has one axis; pass the conjugate of {name}, and 'N'"
                 )
         if self.c is not None:
-            found["c"] = source("c", self.matrices(self.c))
+            found["c"] = source("c", self.matrices(self.c), of_run=self.lock)
         return found
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,9 +20,11 @@ from ..errors import (
     UnsupportedError,
     amount,
     in_short,
+    tell_caller,
     warn_caller,
 )
-from ..opencl import forks, queues
+from ..execution.casts import errors_of_caller
+from ..opencl import forks, queues, staging
 from ..opencl.devices import device_info
 from .checkpoint import Checkpoint
 from .job import Job
@@ -98,9 +100,13 @@ def run(
                 state.lost(number)
                 continue
             workers[number] = Worker(number, lanes[-1], job, lent[number], state)
-        for worker in workers.values():
-            worker.start()
+        staging.aside(partial(_start, workers, errors_of_caller()))
         _supervise(state, workers, devices, errors, _reporter(job, todo, all_tiles, report))
+
+
+def _start(workers: Mapping[int, Worker], errors: Mapping[str, Any]) -> None:
+    for worker in workers.values():
+        worker.start(errors)
 
 
 def _end(state: RunState, workers: dict[int, Worker], lanes: list[Lane], error: Any, *_: object) -> None:
@@ -143,7 +149,7 @@ def _supervise(
     tell: Callable[[Tile], None],
 ) -> None:
     """Wait for all tiles. Raises the first error that ends the run."""
-    running, warned = set(workers), set()
+    running, heard = set(workers), list[Any]()
     for number, error in errors.items():
         _give_up(devices[number], error, bool(running))
     while running:
@@ -151,10 +157,10 @@ def _supervise(
         if what == "done":
             tell(value)
             continue
-        if what == "warning":
-            if value not in warned:  # a cast warns in each tile
-                warn_caller(*value)
-            warned.add(value)
+        if what == "told":
+            if value not in heard:  # a cast warns in each tile
+                heard.append(value)
+                tell_caller(*value)
             continue
         running.discard(number)
         if value is None:

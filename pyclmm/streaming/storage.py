@@ -211,12 +211,12 @@ class DatasetStorage(Storage):
     because Zarr reads a shard part by part. A kill in the middle of a write can damage an HDF5 file itself.
     """
 
-    def __init__(self, name: str, x: Any, as_row: bool) -> None:
+    def __init__(self, name: str, x: Any, as_row: bool, of_run: datasets.Lock) -> None:
         shape, dtype = datasets.layout(name, x)
         datasets.check_lock(name, x)
         self.x, self._chunks = x, datasets.chunks(x)
         self._one, self._as_row = len(shape) == 1, as_row
-        self._serial = datasets.lock_for(x)
+        self._serial = datasets.lock_for(x, of_run)
         self._lock, self._noting = threading.Lock(), threading.Lock()
         self._written: list[Index] = []  # since the last flush
         self._is_out = False
@@ -319,12 +319,13 @@ class DatasetStorage(Storage):
             raise
 
 
-def source(name: str, x: Any, *, as_row: bool = True) -> Storage:
-    """The operand *x*, called *name* in errors; a 1-D one is read as (1, K) or (K, 1). Raises
-    StorageError for a file that is closed or shorter than the array.
+def source(name: str, x: Any, *, as_row: bool = True, of_run: datasets.Lock | None = None) -> Storage:
+    """The operand *x*, called *name* in errors; a 1-D one is read as (1, K) or (K, 1). *of_run*: what keeps
+    the arrays of a run from being read at once that may be serial. Raises StorageError for a file that is
+    closed or shorter than the array.
     """
     if not isinstance(x, np.ndarray):
-        return DatasetStorage(name, x, as_row)
+        return DatasetStorage(name, x, as_row, of_run or threading.RLock())
     owner = mappings.map_of(x)
     if owner is None:
         return ArrayStorage(name, x, as_row)
@@ -333,7 +334,9 @@ def source(name: str, x: Any, *, as_row: bool = True) -> Storage:
     return MappedStorage(name, x, as_row, file)
 
 
-def sink(x: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Storage:
+def sink(
+    x: Any, shape: tuple[int, ...], dtype: np.dtype[Any], of_run: datasets.Lock | None = None
+) -> Storage:
     """``out``, which takes a product of this shape and dtype. A memmap's file gets its blocks on the disk.
     Raises ArgumentError if it is read-only, ShapeError, DTypeError, StorageError if closed, too short, or
     full.
@@ -346,7 +349,7 @@ def sink(x: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Storage:
             f"out has dtype {own}, to which {dtype} is not cast by the rule 'same_kind', the only one for a "
             "dataset; pass a NumPy array, or a memory map"
         )
-    found = source("out", x)
+    found = source("out", x, of_run=of_run)
     found.open_to_write()
     return found
 

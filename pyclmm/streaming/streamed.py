@@ -18,10 +18,11 @@ from ..errors import ArgumentError, DTypeError, brief
 from ..execution import kinds
 from ..execution.casts import cast_into, errors_of_caller
 from ..execution.operands import check_writeable, named
-from ..execution.options import Options, WithOptions, beta_of, check_scalars, plain_numbers
+from ..execution.options import Options, WithOptions, beta_of, plain_numbers
 from ..opencl import forks
 from ..opencl.devices import DeviceChoice
 from ..opencl.mappings import overlaps_itself
+from ..problem.dtypes import check_scalars
 from ..problem.literals import Activation, Casting, Precision, Trans, Verify
 from ..raising import guarded
 from ..repr_tables import aligned
@@ -123,7 +124,7 @@ class StreamedMatmul(WithOptions):
         given = Given.of(a, b, c, bias, out, beta, options)
         self._layouts, self._shapes = given.layouts, Shapes.of(given, alpha, beta)
         self._places = machines.able(places, self._shapes, devices)
-        check_scalars(self._shapes.gemm, (alpha, beta))
+        check_scalars(self._shapes.gemm.dtype, (alpha, beta))
         self._options, self._alpha, self._beta = options, alpha, beta
         self._has_same_bits = self._shapes.gemm.problem.has_same_bits
         self._checkpoint = None if checkpoint is None else _path(checkpoint)
@@ -255,7 +256,7 @@ class StreamedMatmul(WithOptions):
     def _job(self, given: Given, target: Any) -> Job:
         fit, at, dtype = self._fit, self._blocking, self.dtype
         product = fit.product(at)
-        out = sink(given.matrices(target), (*product.stack, product.m, product.n), dtype)
+        out = sink(given.matrices(target), (*product.stack, product.m, product.n), dtype, given.lock)
         scalars = self._alpha, self._beta
         read, options = given.operands, fit.options(at)
         if given.updates_c and target is given.out:  # one storage, whose reads wait for its writes

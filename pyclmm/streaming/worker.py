@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import bring_warning
-from ..execution.casts import errors_of_caller
+from ..errors import bring
 from ..opencl import staging
 from .checkpoint import Checkpoint
 from .fingerprints import WrittenTile
@@ -178,19 +177,18 @@ class Worker:
         self._taken: dict[int, float] = {}  # when a tile was taken, by its number
         self._futures: list[Future[None]] = []
 
-    def start(self) -> None:
-        """Start the loops. NumPy's casts in them do with an overflow what the caller's do."""
-        errors = errors_of_caller()
+    def start(self, errors: Mapping[str, Any]) -> None:
+        """Start the loops, in which NumPy's casts do with an overflow what *errors* say."""
         loops = self._threads.loops
         pools = (loops, self._load), (self._threads.multiplier, self._multiply)
         # Two deliver: while one waits for the end of its tile the other begins the next.
         for pool, loop in (*pools, (loops, self._deliver), (loops, self._deliver)):
             context = Context()
-            context.run(bring_warning.set, self._warn)
+            context.run(bring.set, self._tell)
             self._futures.append(pool.submit(context.run, self._guarded, loop, errors))
 
-    def _warn(self, message: str, category: type[Warning]) -> None:
-        self._state.reports.put(("warning", self._number, (message, category)))
+    def _tell(self, *told: Any) -> None:
+        self._state.reports.put(("told", self._number, told))
 
     def join(self) -> None:
         """Wait until the loops have ended."""

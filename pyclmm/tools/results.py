@@ -58,6 +58,7 @@ class _WrittenBeside(Result):
         for part in ("", *self.place.parts):
             if (at := at / part).is_symlink():
                 raise self._no_matrix(f"{at} is a link, to {real(at)}")
+            identity(self.folder.parent / part)  # raises for a name that the system does not take
             if at.exists() and self.place.kind == "zarr" and not at.is_dir():
                 raise self._no_matrix(f"{at} is no folder")
         self._seen = identity(at)

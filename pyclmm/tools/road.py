@@ -183,6 +183,8 @@ def road_command(
         return
     if file is not None and file.exists() and file.name in {kernel.name for kernel in KERNELS}:
         raise ArgumentError(f"{file}: pyclmm's own kernel has this name; call the file {file.name}.cl")
+    if file is not None and file.exists() and not file.is_file():  # it is read twice
+        raise ArgumentError(f"{file}: it is no regular file")
     output.check_plot(plot_file)
     chosen = find_device(device)
     own = device_info(chosen)

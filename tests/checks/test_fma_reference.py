@@ -152,6 +152,12 @@ def test_wrong_arguments_are_named():
         pyclmm.reference.chain(a, a, a[0], beta=1.0)
     with pytest.raises(pyclmm.ShapeError, match="bias has shape"):
         pyclmm.reference.chain(a, a, bias=np.ones(3, "f4"))
+    whole = a.astype("i4")
+    for name in ("alpha", "beta"):
+        with pytest.raises(pyclmm.DTypeError, match=f"^{name} is .*; pass a whole number"):
+            pyclmm.reference.chain(whole, whole, whole, **{"beta": 1.0} | {name: 1.5})
+    with pytest.raises(pyclmm.DTypeError, match=r"^alpha is complex"):
+        pyclmm.reference.chain(a, a, alpha=1j)
 
 
 @pytest.mark.parametrize("product", PRODUCTS, ids=lambda p: p.name)

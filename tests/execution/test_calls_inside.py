@@ -191,3 +191,59 @@ def test_within_the_first_call_of_a_process(name, tmp_path):
     """The lock under which a queue or a program is made keeps no call inside from going on."""
     ended = python("-c", IN_A_FUNCTION, name, env=with_this_package(PYCLMM_CACHE_DIR=str(tmp_path)))
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+IN_TILES = """
+import faulthandler, sys
+from concurrent.futures import thread
+
+import h5py
+import numpy as np
+import pyclmm
+from pyclmm.opencl import staging
+from pyclmm.streaming import fingerprints, run, storage
+
+faulthandler.dump_traceback_later(120, exit=True)
+fingerprints._PIECE = 1 << 12
+files = {module.__file__ for module in (thread, staging, fingerprints, run, storage)}
+names = {"run", "start", "submit", "_adjust_thread_count", "aside", "_digest", "_using"}
+a, b = np.ones((64, 600), np.float32), np.ones((600, 70), np.float32)
+file = h5py.File(sys.argv[1], "w")
+file["a"], seen, refused = a, set(), []
+
+
+def product(x, **asked):
+    assert (pyclmm.matmul(x, b, memory_limit=200_000, **asked)[:] == 600).all()
+
+
+def at_each_line(frame, event, _):
+    place = frame.f_code.co_filename, frame.f_lineno
+    if event == "line" and place not in seen:
+        seen.add(place)
+        product(a)
+        try:
+            product(file["a"])
+        except pyclmm.ArgumentError as error:
+            refused.append(frame.f_code.co_name)
+            assert "is interrupted by it" in str(error)
+    return at_each_line
+
+
+def begins(frame, *_):
+    code = frame.f_code
+    return at_each_line if code.co_filename in files and code.co_name in names else None
+
+
+sys.settrace(begins)
+product(file["a"], checkpoint=sys.argv[2], out=file.create_dataset("out", (64, 70), "f4"))
+sys.settrace(None)
+assert set(refused) == {"_using"}, refused
+assert len(seen) > 30
+"""
+
+
+def test_in_tiles_at_any_line_that_locks(tmp_path):
+    """A product in tiles within one: the threads of the inner one wait for no lock that this thread has."""
+    pytest.importorskip("h5py")
+    ended = python("-c", IN_TILES, tmp_path / "x.h5", tmp_path / "kept", env=with_this_package())
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -10,7 +10,7 @@ import pytest
 import pyclmm
 from pyclmm.execution import host_path
 from pyclmm.execution.host_path import HostPath
-from pyclmm.opencl import host_memory, steps
+from pyclmm.opencl import array_fields, host_memory, steps
 from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.host_memory import may_be_addressed
 from pyclmm.opencl.queues import default_queue
@@ -244,6 +244,7 @@ def test_drivers_that_promise_no_access_by_address_are_not_asked(vendor, svm, is
     """Of a driver of OpenCL 1, as Oclgrind, the function may be missing."""
     device = SimpleNamespace() if svm is None else SimpleNamespace(svm_capabilities=svm)
     assert may_be_addressed(device, replace(EPYC_POCL, vendor=vendor)) == is_asked
+    assert array_fields._says_so(device) == (vendor == "intel" and is_asked)
 
 
 def test_a_driver_that_is_not_asked_gets_buffers(quick, ab, monkeypatch):

@@ -267,6 +267,27 @@ def test_a_path_that_leaves_operands_is_refused(path):
         linalg.einsum("a,b,c->abc", [1.0, 2], [1.0], [3.0], optimize=path)
 
 
+@pytest.mark.parametrize(
+    "optimize", [5, 0, 2.5, {}, set(), b"greedy", ["nosuch", (0, 1)], ("greedy",)], ids=str
+)
+@pytest.mark.parametrize("subscripts", ["ij->i", "ij->ji", "ij,jk->ik"])
+def test_what_says_no_order_is_refused_of_one_operand_and_two_as_well(subscripts, optimize):
+    """By numpy.einsum, too, which takes each word there."""
+    xs = [np.ones((2, 2), np.float32)] * (1 + subscripts.count(","))
+    with pytest.raises(pyclmm.ArgumentError, match=r"^optimize is .*pass True"):
+        linalg.einsum(subscripts, *xs, optimize=optimize)
+    with pytest.raises((TypeError, KeyError)):
+        np.einsum(subscripts, *xs, optimize=optimize)
+    for taken in ("nosuch", ("greedy", 10), ["greedy", 10], None, ["einsum_path", (0, 1)[: len(xs)]]):
+        same(linalg.einsum(subscripts, *xs, optimize=taken), np.einsum(subscripts, *xs))
+
+
+def test_a_path_without_steps_suits_one_operand(rng):
+    x = rng.standard_normal((3, 4))
+    for path in ([], ["einsum_path"]):
+        np.testing.assert_allclose(linalg.einsum("ij->i", x, optimize=path), x.sum(1))
+
+
 SUMMED = [np.dtype(name) for name in ("bool", "i1", "u2", "i8", "f2", "f4", "f8", "c8", "c16")]
 
 

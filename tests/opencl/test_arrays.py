@@ -2,6 +2,7 @@
 
 import gc
 import sys
+from functools import partial
 
 import numpy as np
 import pyopencl as cl
@@ -143,6 +144,20 @@ def test_views_of_an_array_without_a_buffer_get_none(queue, name):
     xs[name].base_data = None
     with pytest.raises(pyclmm.ArgumentError, match=f"^{name} has no memory"):
         pyclmm.linalg.einsum("ij,kj->ik", xs["a"], xs["b"], out=xs["out"])
+
+
+@pytest.mark.parametrize("name", ["a", "b", "out"])
+def test_an_array_in_an_image_is_refused(queue, name):
+    """Kernels read and wrote the driver's own record of it."""
+    if not queue.device.image_support:
+        pytest.skip("the device has no images")
+    form = cl.ImageFormat(cl.channel_order.R, cl.channel_type.FLOAT)
+    xs = {name: cla.zeros(queue, (4, 4), np.float32) for name in ("a", "b", "out")}
+    image = cl.create_image(queue.context, cl.mem_flags.READ_WRITE, form, shape=(4, 4))
+    xs[name] = cla.Array(queue, (4, 4), np.float32, data=image)
+    for product in (pyclmm.matmul, partial(pyclmm.linalg.einsum, "ij,jk->ik")):
+        with pytest.raises(pyclmm.ArgumentError, match=f"^{name} has an image as its base_data"):
+            product(xs["a"], xs["b"], out=xs["out"])
 
 
 @pytest.mark.parametrize("side", [4, 200], ids=["copied", "in place"])

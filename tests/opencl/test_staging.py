@@ -1,5 +1,6 @@
 """Staging through pinned memory returns the same bytes for every size."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -47,6 +48,26 @@ def test_a_transfer_does_not_wait_for_one_of_another_thread(monkeypatch, limits)
     back = np.zeros_like(data)
     staging.download(own, back, second, [])
     assert np.array_equal(back, data)
+
+
+def test_a_copy_within_one_as_a_signals_handler_makes_it(limits, monkeypatch):
+    """In a thread, because a lock that its holder cannot take again would end nothing."""
+    limits(part=512, threads=3)
+    data, copies = np.arange(4096, dtype=np.uint8), np.zeros((2, 4096), np.uint8)
+    starts, waiting = ThreadPoolExecutor._adjust_thread_count, [1]
+
+    def interrupted(pool):
+        if waiting:
+            staging._copy(copies[waiting.pop()], data)
+        starts(pool)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "_adjust_thread_count", interrupted)
+    copying = threading.Thread(target=staging._copy, args=(copies[0], data), daemon=True)
+    copying.start()
+    copying.join(10)
+    assert not copying.is_alive()
+    assert not waiting
+    assert (copies == data).all()
 
 
 @pytest.fixture

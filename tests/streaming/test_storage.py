@@ -214,7 +214,8 @@ def test_an_array_that_keeps_what_it_is_given_gets_memory_of_its_own(kind):
     assert np.array_equal(pyclmm.matmul(a, b, out=out)[:], a @ b)
 
 
-def test_a_read_of_an_array_may_multiply_another_one():
+@pytest.mark.parametrize("place", ["here", "in another thread"])
+def test_a_read_of_an_array_may_multiply_another_one(place):
     """In tiles: their threads wait for no read that waits for them."""
     a, b = numbers((4, 5), "i4"), numbers((5, 5), "i4")
 
@@ -223,7 +224,10 @@ def test_a_read_of_an_array_may_multiply_another_one():
             self.of, self.shape, self.dtype = of, of.shape, of.dtype
 
         def __getitem__(self, where):
-            return pyclmm.matmul(self.of, b)[where]
+            if place == "here":
+                return pyclmm.matmul(self.of, b)[where]
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(pyclmm.matmul, self.of, b).result()[where]
 
     assert np.array_equal(pyclmm.matmul(Lazy(Lazy(Stored(a))), b), a @ b @ b @ b)
 
@@ -307,6 +311,14 @@ def test_a_shape_that_is_none_of_an_array_is_named(shape):
     odd.shape = shape
     with pytest.raises(ShapeError, match=r"^a has shape \(.*, 5\); pass an array whose lengths"):
         pyclmm.matmul(odd, b)
+
+
+@pytest.mark.parametrize(
+    "chunks", [(np.inf, 4), (np.nan, 4), "ab", 7, np.ones((2, 2)), property(lambda _: 1 / 0)]
+)
+def test_chunks_that_are_none_of_an_array_are_ignored(chunks):
+    b, odd = numbers((5, 4)), type("Odd", (Stored,), {"chunks": chunks})(numbers((4, 5)))
+    assert np.array_equal(pyclmm.matmul(odd, b), numbers((4, 5)) @ b)
 
 
 def test_a_group_of_arrays_is_no_sequence_of_its_names(tmp_path):

@@ -2,6 +2,7 @@
 
 import re
 import threading
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -129,9 +130,26 @@ def test_an_overflow_in_a_cast_is_what_the_caller_has_set(recwarn):
     with np.errstate(over="raise"), pytest.raises(FloatingPointError, match="overflow"):
         pyclmm.matmul(a, a, out=out, memory_limit=1 << 30)
     seen = []
-    with np.errstate(over="call", call=lambda *told: seen.append(told)):
+
+    @dataclass  # has no hash
+    class Heard:
+        def __call__(self, *told):
+            seen.append((threading.get_ident(), *told))
+
+        def write(self, text):
+            seen.append((threading.get_ident(), text))
+
+    here, said = threading.get_ident(), "overflow encountered in cast"
+    for how, told in (("call", (here, "overflow", 2)), ("log", (here, f"Warning: {said}\n"))):
+        with np.errstate(over=how, call=Heard()):
+            pyclmm.matmul(a, a, out=out, memory_limit=1 << 30)
+        assert [seen.pop()] == [told]
+        assert not seen
+    recwarn.clear()
+    with np.errstate(over="warn", call=Heard()):
         pyclmm.matmul(a, a, out=out, memory_limit=1 << 30)
-    assert seen
+    assert [(str(each.message), each.filename) for each in recwarn] == [(said, __file__)]
+    assert not seen
 
 
 @pytest.mark.parametrize("dims", [(1, 70, 1), (1, 70, 50), (90, 70, 1)])

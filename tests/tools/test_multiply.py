@@ -154,6 +154,7 @@ def test_finished_tiles_of_a_result_that_is_gone_are_no_result(interrupted, here
         (("m.h5:z", "b.npy", "c.npy"), "m.h5:z: the file has no dataset 'z'; it has x"),
         (("m.h5:x", "b.npy", "c.npy"), "m.h5:x: it holds several matrices; name one"),
         (("m.zarr", "b.npy", "c.npy"), "m.zarr: it holds several matrices; name one"),
+        (("a.npy", "b.npy", "c.zarr:" + 300 * "x"), "File name too long"),
         (("a.npy", "a.npy", "c.npy"), "K is 50 in a and 60 in b"),
         (("a.npy", "b.npy", "c.npy", "--memory-limit", "3"), "memory_limit"),
         (("a.npy", "b.npy", "c.npy", "--dtype", "bfloat16"), "c.npy: files have no name for bfloat16"),

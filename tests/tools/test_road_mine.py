@@ -267,6 +267,12 @@ def test_no_text():
     assert "mine.cl: it is no text in UTF-8" in run("mine.cl", status=2).stderr
 
 
+def test_a_pipe_is_refused():
+    """It would be waited for."""
+    os.mkfifo("mine.cl")
+    assert "mine.cl: it is no regular file" in run("mine.cl", status=2).stderr
+
+
 def test_a_kernel_that_hangs_is_ended(limits):
     file = started(3)
     for limit in (4, 30, 300):  # until the child has begun, on a busy machine too
