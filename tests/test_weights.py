@@ -206,6 +206,8 @@ WRONG = [
     (pyclmm.matmul, ShapeError, r"matmul\(x, q.T\)"),
     (lambda x, q: pyclmm.matmul(x[:, 1:], q.T), ShapeError, "K is 192 in b"),
     (lambda x, q: pyclmm.gemm(x, q.T, trans_b="T"), ArgumentError, "trans_b is 'T'"),
+    (lambda x, q: pyclmm.Matmul(x, q.T, trans_a="t"), ArgumentError, "unknown trans_a 't'"),
+    (lambda x, q: pyclmm.Matmul(x, q.T, trans_b=x), DTypeError, "trans_b is array"),
     (lambda x, q: pyclmm.matmul(x.astype("f8"), q.T), DTypeError, r"pass a.astype\(np.float32\)"),
     (
         lambda x, q: pyclmm.matmul(x.astype("f8"), q.T, dtype="f4", casting="safe"),
