@@ -14,7 +14,7 @@ from .errors import ArgumentError, DTypeError
 from .execution import kinds
 from .execution.device_path import BoundCall, DevicePath
 from .execution.operands import ArrayT, Operands, collect, named, queue_of, signature, unfit, used_layouts
-from .execution.options import Options, WithOptions, beta_of, events_of, plain_numbers
+from .execution.options import Options, WithOptions, beta_of, computed_in, events_of, plain_numbers
 from .execution.prepared import CLOSED, Prepared
 from .execution.weights import as_given, format_of, unpacked
 from .kernels.config import TileConfig
@@ -111,14 +111,16 @@ class Matmul(WithOptions, Generic[ArrayT]):
         workspace_limit: int | str | None = None,
         constant_b: bool = False,
     ) -> None:
-        given = unpacked(named(a, b, c, bias, out), trans_a, trans_b)
-        operands = collect(given)
         options = Options(
             trans_a=trans_a, trans_b=trans_b, activation=activation, kernel=kernel, precision=precision,
             reproducible=reproducible, casting=casting, verify=verify, quantize_a=quantize_a,
             b_format=format_of(b), workspace_limit=workspace_limit, constant_b=constant_b,
-            dtype=kinds.computed_dtype(given) if dtype is None else dtype,
+            dtype=dtype,
         )  # fmt: skip
+        given = unpacked(named(a, b, c, bias, out), trans_a, trans_b)
+        operands, own_dtype = collect(given), kinds.computed_dtype(given)
+        if dtype is None and own_dtype is not None:
+            options = computed_in(options, own_dtype)
         own = queue_of(operands, queue, device)
         self._product = Prepared(
             operands, signature(operands), options, own, plain_numbers(alpha, beta_of(beta, c))

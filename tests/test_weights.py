@@ -148,10 +148,13 @@ def test_a_call_after_one_with_other_weights_reads_its_own(rng, x, weights):
         ("k,nk->n", (K,)),
     ],
 )  # fmt: skip
-def test_einsum_multiplies_weights(rng, weights, subscripts, shape):
+def test_einsum_multiplies_weights(rng, queue, weights, subscripts, shape):
     x = rng.standard_normal(shape, np.float32)
     want = np.einsum(subscripts, x.astype("f8"), weights.dequantize().astype("f8"))
-    np.testing.assert_allclose(pyclmm.linalg.einsum(subscripts, x, weights), want, rtol=1e-4, atol=1e-4)
+    for a, q in ((x, weights), (cla.to_device(queue, x), weights.to(queue))):
+        got = pyclmm.linalg.einsum(subscripts, a, q)
+        assert got.flags.c_contiguous  # PyOpenCL's get() takes no other Array
+        np.testing.assert_allclose(got if a is x else got.get(), want, rtol=1e-4, atol=1e-4)
     first, second = subscripts.split("->")[0].split(",")
     exchanged = f"{second[::-1]},{first}->{subscripts.split('->')[1]}"
     out = np.empty_like(want, np.float32)
@@ -206,6 +209,8 @@ WRONG = [
     (pyclmm.matmul, ShapeError, r"matmul\(x, q.T\)"),
     (lambda x, q: pyclmm.matmul(x[:, 1:], q.T), ShapeError, "K is 192 in b"),
     (lambda x, q: pyclmm.gemm(x, q.T, trans_b="T"), ArgumentError, "trans_b is 'T'"),
+    (lambda x, q: pyclmm.Matmul(x, q.T, trans_a="t"), ArgumentError, "unknown trans_a 't'"),
+    (lambda x, q: pyclmm.Matmul(x, q.T, trans_b=x), DTypeError, "trans_b is array"),
     (lambda x, q: pyclmm.matmul(x.astype("f8"), q.T), DTypeError, r"pass a.astype\(np.float32\)"),
     (
         lambda x, q: pyclmm.matmul(x.astype("f8"), q.T, dtype="f4", casting="safe"),

@@ -313,4 +313,4 @@ def _forwards(index: Any, length: int) -> slice | None:
         start, stop, step = index.indices(length) if isinstance(index, slice) else (0, 0, 0)
     except (TypeError, ValueError):  # a text, a step of 0
         return None
-    return slice(start, max(start, stop), step) if step > 0 else None
+    return slice(start, max(start, stop), min(step, length + 1)) if step > 0 else None

@@ -82,7 +82,8 @@ def _way(path: Path) -> tuple[Callable[[Path, Array, dict[str, str]], None], Cal
     def read(path: Path) -> _Rows:  # .npz has such a sum of its own
         with whole.safe_open(path, framework="numpy") as found:
             data, about = found.get_tensor("data"), found.metadata() or {}
-        if about.get("crc32_of_all", now := _sum(data, about)) != now:
+        # Files of old have no sum, and no other name. Damage may be in the sum's name.
+        if about.keys() > {"format", "k"} and about.get("crc32_of_all") != _sum(data, about):
             raise ValueError("its bytes are not those that were written")
         return data, about
 
@@ -91,7 +92,8 @@ def _way(path: Path) -> tuple[Callable[[Path, Array, dict[str, str]], None], Cal
 
 def _sum(data: Array, about: dict[str, str]) -> str:
     """A CRC-32 of the bytes and of what they are."""
-    return str(zlib.crc32(data.data, zlib.crc32("{format} {k}".format_map(about).encode())))
+    what = f"{about['format']} {about['k']} {data.shape}"
+    return str(zlib.crc32(data.data, zlib.crc32(what.encode())))
 
 
 def _to_npz(path: Path, data: Array, about: dict[str, str]) -> None:

@@ -83,14 +83,15 @@ def from_gguf(path: str | os.PathLike[str]) -> GGUFTensors:
         ) from error
     if reader.byte_order != "I":
         raise UnsupportedError(f"path: {name!r} has its bytes in another order; convert it with gguf")
-    end = reader.data_offset  # of the head, then of tensor after tensor
+    # Each begins where the one before ends, as llama.cpp has it: a gap is of a wrong length or type.
+    due, align = int(reader.data_offset), int(reader.alignment)
     for tensor in sorted(reader.tensors, key=lambda one: (one.data_offset, one.n_bytes)):
-        if tensor.data_offset < end or tensor.data_offset % reader.alignment:
+        if tensor.data_offset != due:
             raise StorageError(
-                f"path: {name!r} is damaged: tensor {tensor.name!r} begins at byte {tensor.data_offset}, "
-                f"before byte {end}, where what lies there ends, or at no multiple of {reader.alignment}"
+                f"path: {name!r} is damaged: tensor {tensor.name!r} begins at byte {tensor.data_offset}, not "
+                f"at byte {due}, the first multiple of {align} behind what lies before it"
             )
-        end = int(tensor.data_offset) + int(tensor.n_bytes)
+        due = -(-(due + int(tensor.n_bytes)) // align) * align
     return GGUFTensors(name, {tensor.name: tensor for tensor in reader.tensors})
 
 

@@ -81,7 +81,11 @@ def _of_mlx(
         what = "missing; pass those" if affine else "given; leave it out: it is not"
         raise ArgumentError(f"biases is {what} of mode {brief(mode)}")
     k = words.shape[1] * 32 // form.bits
-    form.check_depth(k)
+    if k != form.padded(k):
+        raise ShapeError(
+            f"packed has shape {words.shape}, which is K = {k} of {form.bits} bits; with {form.name} K is a "
+            f"multiple of {form.padded(1)}: pass the bits and the group_size that it was made with"
+        )
     given = {"scales": by} if biases is None else {"scales": by, "biases": numbers("biases", biases)}
     for name, x in given.items():
         _check_scales(name, x, (by.dtype.name if affine else "uint8",))

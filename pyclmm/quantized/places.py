@@ -24,8 +24,6 @@ def numbers(name: str, x: Any) -> NDArray[Any]:
     try:
         found = np.asanyarray(read)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        if isinstance(error, DTypeError):  # of a QuantizedArray
-            raise
         raise DTypeError(f"{name} is a {type(x).__name__}: {in_short(error)}; pass a NumPy array") from error
     check_meaning(name, found, None if found is x else x)
     found = np.asarray(found)

@@ -227,6 +227,23 @@ def test_another_format_of_rows_as_long_is_refused(tmp_path):
     refused(path, "its bytes are not those")
 
 
+def test_a_sum_whose_name_is_damaged_is_not_passed_over(tmp_path):
+    path = tmp_path / "w.safetensors"
+    assert numpy_files.save_file  # or it skips
+    drawn().save(path)
+    content = path.read_bytes().replace(b"crc32_of_all", b"crc32_of_al?")
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    refused(path, "its bytes are not those")
+
+
+def test_another_shape_of_as_many_bytes_is_refused(tmp_path):
+    path, form = tmp_path / "w.safetensors", FORMATS[0]
+    assert numpy_files.save_file  # or it skips
+    QuantizedArray.of_rows(drawn(form, 6).data.reshape(3, 2, -1), form, 256).save(path)
+    path.write_bytes(path.read_bytes().replace(b"[3,2,", b"[2,3,"))
+    refused(path, "its bytes are not those")
+
+
 def test_fewer_rows_than_were_written_are_refused(path):
     drawn(n=500).save(path)
     content = path.read_bytes()

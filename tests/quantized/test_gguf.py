@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import pyclmm
 from pyclmm import QuantizedArray, StorageError, UnsupportedError
 from pyclmm.checks.reference import error_ratio, limit
-from pyclmm.formats import OF_GGUF
+from pyclmm.formats import OF_GGUF, format_named
 from tests.support.optional import optional
 from tests.support.selection import examples
 
@@ -209,7 +209,7 @@ def one_tensor(*lengths, offset=0):
 def test_a_tensor_that_begins_before_the_first_is_refused(tmp_path):
     path = tmp_path / "a.gguf"
     path.write_bytes(one_tensor(32, 2, offset=2**64 - 32))
-    with pytest.raises(StorageError, match=r"a\.gguf' is damaged: tensor 'w' begins at byte \d+, before"):
+    with pytest.raises(StorageError, match=r"a\.gguf' is damaged: tensor 'w' begins at byte \d+, not"):
         pyclmm.from_gguf(path)
 
 
@@ -220,7 +220,17 @@ def test_a_tensor_within_another_or_between_multiples_is_refused(rng, tmp_path, 
     place = content.index(struct.pack("<IQ", 2, 96))  # the type and the offset of "w"
     struct.pack_into("<IQ", content, place, 2, 96 + moved)
     path.write_bytes(content)
-    with pytest.raises(StorageError, match=r"'w' begins at byte \d+, before byte \d+, .* no multiple of 32"):
+    with pytest.raises(StorageError, match=r"'w' begins at byte \d+, not at byte \d+, .* multiple of 32"):
+        pyclmm.from_gguf(path)
+
+
+@pytest.mark.parametrize(("n", "kind"), [(2, 8), (4, 2)], ids=["fewer rows", "Q4_0"])
+def test_a_tensor_whose_bytes_end_before_the_next_is_refused(rng, tmp_path, n, kind):
+    path, rows = tmp_path / "a.gguf", format_named("q8_0").drawn(rng, 4, 64)
+    content = bytearray(written(path, {"v": (rows, "Q8_0"), "w": (rows, "Q8_0")}).read_bytes())
+    struct.pack_into("<QQI", content, content.index(struct.pack("<QQI", 64, 4, 8)), 64, n, kind)
+    path.write_bytes(content)
+    with pytest.raises(StorageError, match=r"'w' begins at byte \d+, not at byte \d+"):
         pyclmm.from_gguf(path)
 
 

@@ -75,6 +75,7 @@ W = np.ones((3, 256), np.float32)
 REFUSED = [
     ({"w": W.astype(int)}, pyclmm.DTypeError, r"w has dtype int64; .*w\.astype\(np\.float32\)"),
     ({"w": W.astype(complex)}, pyclmm.DTypeError, "w has dtype complex128"),
+    ({"w": pyclmm.quantize(W)}, pyclmm.DTypeError, r"w is a QuantizedArray: .*q\.dequantize\(\)"),
     ({"w": W[0]}, pyclmm.ShapeError, r"w has shape \(256,\); pass a matrix"),
     ({"w": W[None, None]}, pyclmm.ShapeError, r"w has shape \(1, 1, 3, 256\)"),
     ({"w": W[None, :, :100]}, pyclmm.ShapeError, "K is 100, no multiple of 64"),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pyclmm import ArgumentError, DTypeError, QuantizedArray, ShapeError
+from pyclmm import ArgumentError, DTypeError, QuantizedArray, ShapeError, quantize
 from tests.support.optional import optional
 
 ml_dtypes = optional("ml_dtypes")
@@ -116,8 +116,9 @@ REFUSED = [
     (mlx(packed=np.zeros(8, np.uint32)), ShapeError, r"packed has shape \(8,\); pass 2 axes"),
     (mlx(packed=F2), DTypeError, "packed has dtype float16; pass uint32"),
     (mlx(packed=np.zeros((4, 8), np.uint8)), DTypeError, "packed has dtype uint8; pass uint32"),
-    (mlx(packed=np.zeros((4, 7), np.uint32)), ShapeError, "K is 56, no multiple of 32"),
-    (mlx(packed=np.zeros((4, 7), np.uint32), bits=3), ShapeError, "K is 74, no multiple of 32"),
+    (mlx(packed=np.zeros((4, 7), np.uint32)), ShapeError, r"packed has shape \(4, 7\), .* K = 56 .* of 32: "),
+    (mlx(packed=np.zeros((4, 7), np.uint32), bits=3), ShapeError, r"packed has shape .* K = 74 of 3 bits"),
+    (mlx(packed=quantize(np.ones((4, 64)))), DTypeError, r"packed is a QuantizedArray: .*q\.dequantize\(\)"),
     (mlx(scales=F2[:3]), ShapeError, r"scales has shape \(3, 2\); .* pass \(4, 2\)"),
     (mlx(biases=F2[:, :1]), ShapeError, r"biases has shape \(4, 1\); .* pass \(4, 2\)"),
     (mlx(scales=F2[0]), ShapeError, r"scales has shape \(2,\)"),
