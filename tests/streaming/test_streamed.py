@@ -14,6 +14,7 @@ from pyclmm import (
     ShapeError,
     StorageError,
     StreamedMatmul,
+    UnsupportedError,
     plan_cache,
 )
 from pyclmm.streaming import lanes, machines
@@ -90,6 +91,15 @@ def test_gemm_with_everything(trans):
     got = pyclmm.gemm(a, b, c, bias=bias, memory_limit="1 GB", **how)
     expected = 2 * (op(a, trans[0]) @ op(b, trans[1])) - 3 * c + bias
     assert np.array_equal(got, np.maximum(expected, 0) if keywords else expected)
+
+
+@pytest.mark.parametrize(("kernel", "n"), [("thin", 5), ("matvec", 1)])
+@pytest.mark.usefixtures("lane")
+def test_a_kernel_of_thin_products_multiplies_tiles_of_them(kernel, n):
+    a, b = integers(90, 70), integers(70, n)
+    assert np.array_equal(pyclmm.matmul(a, b, kernel=kernel, memory_limit=10_000), a @ b)
+    with pytest.raises(UnsupportedError, match=f"{kernel}' cannot compute 90 x 90 x 70"):
+        pyclmm.matmul(a, a.T, kernel=kernel, memory_limit=10_000)
 
 
 @pytest.mark.parametrize(
