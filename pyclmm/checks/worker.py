@@ -244,8 +244,8 @@ def ask_waiting(
     module: str, request: Any, limit: float, apart: bool = False
 ) -> tuple[list[Any], Failure | None]:
     """The answers of a child that waits, or a new one, and its failure or None; see :func:`ask`. If a child
-    fails that has answered before, what it did before may be the cause. So a new child is asked. *apart*: a
-    new one, which must end well too.
+    fails that has answered before, what it did before may be the cause; one that waited may end as it is
+    asked, since nobody did for long. So a new child is asked. *apart*: a new one, which must end well too.
     """
     with _lock:
         waiting = _waiting.pop() if _waiting and not apart else None
@@ -257,14 +257,16 @@ def ask_waiting(
         return [], asked
     is_used, answers = asked.has_answered, list[Any]()
     failure = asked.ask(module, request, limit, answers.append, last=apart)
-    if failure is None and not apart:
+    stays = failure is None and asked.is_alive()
+    if stays:
         _let_wait(asked)
-    return ask_waiting(module, request, limit) if failure is not None and is_used else (answers, failure)
+    is_opinion = not is_used if failure is not None else stays or asked is not waiting
+    return (answers, failure) if is_opinion else ask_waiting(module, request, limit)
 
 
 def _let_wait(waiting: Child) -> None:
     with _lock:
-        if not _waiting and waiting.is_alive():
+        if not _waiting:
             _waiting.append(waiting)
             return
     waiting.end()

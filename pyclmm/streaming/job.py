@@ -48,9 +48,10 @@ class Job:
     @cached_property
     def _options(self) -> tuple[Options, Options]:
         """Those of the products of all chunks but the last one, and of that, which ends a tile."""
-        dtype = self.acc_dtype if self.is_narrow else self.options.dtype
         a, b = self.operands["a"], self.operands["b"]
-        last = replace(self.options, trans_a=a.trans, trans_b=b.trans, dtype=dtype)
+        last = replace(self.options, trans_a=a.trans, trans_b=b.trans)
+        if self.is_narrow:  # the caller's rule of casts is for the product, whose operands have its dtype
+            last = replace(last, dtype=self.acc_dtype, casting="same_kind")
         return replace(last, activation=None), last
 
     def region(self, name: str, tile: Tile, chunk: int = 0) -> Region:

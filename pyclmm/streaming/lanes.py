@@ -177,7 +177,8 @@ class Lane(ABC):
         """*array*, in *slot*, as a block of *operand*. *fill* gets its pieces and their first elements."""
         source = self._job.operands[operand]
         cut = pieces(region, source.turned, source.dtype.itemsize, staging.PIECE, source.row_step())
-        futures = [self._threads.readers.submit(fill, piece, start) for piece, start in cut]
+        submit = self._threads.readers.submit
+        futures = [submit(copy_context().run, fill, piece, start) for piece, start in cut]
         self._remember(futures)
         if source.turned:
             array = array.transpose((*range(array.ndim - 2), array.ndim - 1, array.ndim - 2))

@@ -118,13 +118,16 @@ class Fit:
         # Without a limit: half of memory that is the host's too, three quarters of a device's own.
         parts = (x.global_mem_size * (2 if x.unified_memory else 3) // 4 for x in holding)
         self.limit = min(parts) if limit is None else limit
-        self._options = options
-        if self._keeps_k and shapes.product.k > MAX_DIMENSION:
+        self._options, product = options, shapes.product
+        if self._keeps_k and product.k > MAX_DIMENSION:
             raise UnsupportedError(
-                f"K is {shapes.product.k}: a reproducible sum, and one of bools, is made at once, and of at "
+                f"K is {product.k}: a reproducible sum, and one of bools, is made at once, and of at "
                 "most 2^31 - 2^16 products; leave reproducible out, or convert bools to another dtype"
             )
-        self._fastest = min(range(len(places)), key=lambda i: self.seconds(i)(1024, 1024, 1024))
+        # A kernel that is named may compute no larger product.
+        sizes = [min(1024, max(1, length)) for length in (product.m, product.n, product.k)]
+        self._each = [self.seconds(number)(*sizes) for number in range(len(places))]
+        self._fastest = self._each.index(min(self._each))
         self._up, self._down = _link(places[self._fastest], self._infos[self._fastest], shapes)
 
     def seconds(self, number: int) -> Callable[[int, int, int], float]:
@@ -168,8 +171,7 @@ class Fit:
     def _device(self, room: int) -> DeviceModel:
         """The fastest device, as the choice of tiles sees it."""
         seconds = self.seconds(self._fastest)
-        each = [self.seconds(number)(1024, 1024, 1024) for number in range(len(self._infos))]
-        as_many = round(sum(each[self._fastest] / one for one in each))  # as the fastest
+        as_many = round(sum(min(self._each) / one for one in self._each))  # as the fastest
         largest = min(info.max_mem_alloc_size for info in self._infos)
         return DeviceModel(room, self._up, self._down, seconds, max(1, as_many), largest=largest)
 

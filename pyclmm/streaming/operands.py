@@ -15,6 +15,7 @@ from pyopencl.array import Array
 
 from ..errors import ArgumentError, DTypeError, UnsupportedError
 from ..execution.array_likes import array_of
+from ..execution.casts import cast_into
 from ..execution.kinds import read_on_host
 from ..execution.operands import checked
 from ..execution.options import Options
@@ -47,6 +48,27 @@ def _layout(name: str, x: Any) -> Operand:
     shape, dtype = (x.shape, x.dtype) if isinstance(x, np.ndarray) else datasets.layout(name, x)
     dtypes.type_name(dtype, name)
     return dense(tuple(shape), dtype.newbyteorder("="))
+
+
+class ConvertedStorage(Storage):
+    """An operand whose blocks are read in another dtype."""
+
+    def __init__(self, stored: Storage, dtype: np.dtype[Any]) -> None:
+        super().__init__(stored.name, stored.shape, dtype)
+        self._stored, self.turned, self.trans = stored, stored.turned, stored.trans
+
+    def read(self, target: NDArray[Any], region: Region) -> None:
+        cast_into(target, self._stored.block(region))
+
+    def row_step(self) -> int:
+        return self._stored.row_step()
+
+
+def in_dtype(stored: Storage, dtype: np.dtype[Any] | None) -> Storage:
+    """*stored*, read in *dtype* if that does not have all its values. None: as it is."""
+    if dtype is None or np.can_cast(stored.dtype, dtype):
+        return stored
+    return ConvertedStorage(stored, dtype)
 
 
 @dataclass(frozen=True)
@@ -137,11 +159,11 @@ class Given:
         row, column = self.are_vectors
         return np.expand_dims(x, (-2,) * row + (-1,) * column)
 
-    def bias_values(self) -> NDArray[Any] | None:
-        """The bias in memory, of which each tile takes a part. Raises StorageError."""
+    def bias_values(self, dtype: np.dtype[Any] | None) -> NDArray[Any] | None:
+        """The bias in memory, of which each tile takes a part, as :func:`in_dtype`. Raises StorageError."""
         if self.bias is None:
             return None
-        of = source("bias", self.bias)
+        of = in_dtype(source("bias", self.bias), dtype)
         found = np.empty(of.shape, of.native)
         of.read(found, Region((), *(slice(0, length) for length in of.shape)))
         return found

@@ -32,7 +32,7 @@ from . import machines, tiles
 from .checkpoint import Checkpoint
 from .job import Job
 from .journal import unusable
-from .operands import Given, Shapes
+from .operands import Given, Shapes, in_dtype
 from .run import Report, StreamProgress, run
 from .storage import sink, source
 from .tiles import Blocking, Region, Tile, region_of
@@ -261,7 +261,11 @@ class StreamedMatmul(WithOptions):
         read, options = given.operands, fit.options(at)
         if given.updates_c and target is given.out:  # one storage, whose reads wait for its writes
             read = {**read, "c": out}
-        return Job(product, at, read, given.bias_values(), out, options, *scalars, dtype, fit.acc_dtype(at))
+        # A sum in a wider type is one of operands in the result's, as without tiles.
+        acc_dtype = fit.acc_dtype(at)
+        narrow = None if acc_dtype == dtype else dtype
+        read, bias = {name: in_dtype(x, narrow) for name, x in read.items()}, given.bias_values(narrow)
+        return Job(product, at, read, bias, out, options, *scalars, dtype, acc_dtype)
 
     def _problem(self, given: Given) -> dict[str, Any]:
         """What a checkpoint is kept by."""

@@ -54,11 +54,11 @@ class MatrixPlace:
         if kind is None or "\0" in text:
             shown = text if text and text.isprintable() else repr(text)
             raise CommandError(f"{shown}: its kind is not known; name {KINDS}")
-        if kind == "hdf5" and not name:
-            raise CommandError(f"{text}: name a dataset of the file too, such as {text}:A")
+        parts = tuple(part for part in re.split(r"[/\\]" if kind == "zarr" else "/", name) if part)
+        if kind == "hdf5" and not parts:
+            raise CommandError(f"{text}: name a dataset of the file too, such as {path}:A")
         if kind == "hdf5" and not _is_utf8(name):
             raise CommandError(f"{text!r}: names within HDF5 files are UTF-8, and this one is not")
-        parts = tuple(part for part in re.split(r"[/\\]" if kind == "zarr" else "/", name) if part)
         if {".", ".."} & set(parts):
             raise CommandError(
                 f"{text}: the name of an array has neither '.' nor '..'; name it from the root on"
@@ -184,7 +184,7 @@ class Files:
                 names = sorted(file)
                 listed = f"{', '.join(names[:8])}{', ...' if len(names) > 8 else ''}" if names else "none"
                 raise CommandError(f"{place.text}: the file has no dataset {place.name!r}; it has {listed}")
-            found = file[place.name or "/"]
+            found = file[place.name]
             if found.file == file:
                 return found
             name, path = found.name, Path(found.file.filename)  # at the end of an external link

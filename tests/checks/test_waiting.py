@@ -65,7 +65,7 @@ def test_a_child_that_was_started_early_is_asked_first(pid_of):
     assert pid_of() == (pid, None)
 
 
-@pytest.mark.parametrize("end", ["os.abort()", *slow("os._exit(3)", "raise ValueError('so')")])
+@pytest.mark.parametrize("end", ["os.abort()", "os._exit(0)", *slow("os._exit(3)", "raise ValueError('so')")])
 def test_a_used_child_that_fails_is_no_opinion(pid_of, end):
     """What it did before may be the cause: here only the second request of a process fails."""
     code = f"import os, sys\nif hasattr(sys, 'used'): {end}\nsys.used = True"
@@ -91,6 +91,15 @@ def test_a_child_that_was_started_early_is_a_new_one(pid_of):
     pid, failure = pid_of("import os; os.abort()")
     assert failure.crashed
     assert pid == early, "no other one was asked"
+
+
+def test_a_child_that_ends_while_it_is_asked_is_no_opinion(pid_of):
+    """It has waited as long as it may, and reads the request no more."""
+    worker.start_waiting()
+    [early] = waiting()
+    pid, failure = pid_of(f"import os\nif os.getpid() == {early}: os._exit(0)")
+    assert failure is None
+    assert pid not in (early, None)
 
 
 def test_a_child_that_hangs_is_ended(pid_of):

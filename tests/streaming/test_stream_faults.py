@@ -330,6 +330,25 @@ def test_a_zarr_array_removed_in_mid_run_is_named(how, name, zarr_format, tmp_pa
         pyclmm.matmul(arrays["a"], B, out=arrays["out"], progress=remove)
 
 
+def test_a_zarr_array_resized_in_mid_run_is_named(runs):
+    """Zarr drops what is written behind its end."""
+    zarr = pytest.importorskip("zarr", minversion="3")
+    out = zarr.create_array(zarr.storage.MemoryStore(), data=fresh_out(), chunks=(16, 16))
+    begun, resized = [], threading.Event()
+
+    def wait(state):
+        begun.append(state)
+        assert len(begun) == 1 or resized.wait(60), "all tiles but the first find it resized"
+
+    def resize(_):
+        out.resize((16, 16))
+        resized.set()
+
+    runs.before_tile = wait
+    with pytest.raises(StorageError, match=r"^out: rows .* be written: its shape became \(16, 16\)"):
+        pyclmm.matmul(A, B, out=out, progress=resize)
+
+
 @pytest.mark.filterwarnings("ignore:fs .* was not created with:UserWarning")
 def test_a_local_folder_of_the_name_of_a_remote_zarr_array_is_another(tmp_path, monkeypatch):
     zarr, fsspec = pytest.importorskip("zarr", minversion="3"), pytest.importorskip("fsspec")

@@ -15,6 +15,7 @@ from pyclmm import (
     ShapeError,
     StorageError,
     StreamedMatmul,
+    UnsupportedError,
     plan_cache,
 )
 from pyclmm.streaming import lanes, machines
@@ -76,6 +77,33 @@ def test_float16_is_summed_in_float32_over_all_chunks(blocks):
     assert np.array_equal(got, np.full((16, 16), np.float16(1 + 3999 * 2.0**-11)))
 
 
+@pytest.mark.parametrize("casting", ["no", "safe"])
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_a_rule_for_casts_is_not_that_of_sums_in_a_wider_type(casting):
+    a, b = integers(90, 70, dtype=np.float16), integers(70, 50, dtype=np.float16)
+    assert np.array_equal(pyclmm.matmul(a, b, casting=casting, memory_limit=1 << 30), a @ b)
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c", "bias"])
+@pytest.mark.parametrize("stored", [np.copy, Stored, np.asfortranarray], ids=lambda x: x.__name__)
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_operands_become_the_dtype_of_sums_in_a_wider_type(name, stored, recwarn):
+    """1e6 is infinite in float16."""
+    shapes = {"a": (90, 70), "b": (70, 50), "c": (90, 50), "bias": (90, 1)}
+    given = {each: integers(*shape, dtype=np.float16) for each, shape in shapes.items()}
+    given[name] = given[name].astype(np.float64)
+    given[name][0, 0] = 1e6
+    keywords = {"beta": 1.0, "dtype": np.float16}
+    expected = pyclmm.gemm(*list(given.values())[:3], bias=given["bias"], **keywords)
+    assert np.isinf(expected).any()
+    given[name] = stored(given[name])
+    got = pyclmm.gemm(*list(given.values())[:3], bias=given["bias"], memory_limit=1 << 30, **keywords)
+    assert np.array_equal(got, expected, equal_nan=True)
+    assert {(str(each.message), each.filename) for each in recwarn} == {
+        ("overflow encountered in cast", __file__)
+    }
+
+
 @pytest.mark.parametrize("trans", ["NT", "CC", *slow("NN", "TN", "TT")])
 @pytest.mark.usefixtures("lane", "small_tiles")
 def test_gemm_with_everything(trans):
@@ -91,6 +119,15 @@ def test_gemm_with_everything(trans):
     got = pyclmm.gemm(a, b, c, bias=bias, memory_limit="1 GB", **how)
     expected = 2 * (op(a, trans[0]) @ op(b, trans[1])) - 3 * c + bias
     assert np.array_equal(got, np.maximum(expected, 0) if keywords else expected)
+
+
+@pytest.mark.parametrize(("kernel", "n"), [("thin", 5), ("matvec", 1)])
+@pytest.mark.usefixtures("lane")
+def test_a_kernel_of_thin_products_multiplies_tiles_of_them(kernel, n):
+    a, b = integers(90, 70), integers(70, n)
+    assert np.array_equal(pyclmm.matmul(a, b, kernel=kernel, memory_limit=10_000), a @ b)
+    with pytest.raises(UnsupportedError, match=f"{kernel}' cannot compute 90 x 90 x 70"):
+        pyclmm.matmul(a, a.T, kernel=kernel, memory_limit=10_000)
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,7 @@ def test_finished_tiles_of_a_result_that_is_gone_are_no_result(interrupted, here
         (("a.npy", "b.npy", "no/c.npy"), "no/c.npy: there is no folder"),
         (("objects.npy", "b.npy", "c.npy"), "objects.npy: it is no array that NumPy can map"),
         (("m.h5", "b.npy", "c.npy"), "m.h5: name a dataset of the file too, such as m.h5:A"),
+        (("a.npy", "b.npy", "c.h5:/"), "c.h5:/: name a dataset of the file too, such as c.h5:A"),
         (("m.h5:z", "b.npy", "c.npy"), "m.h5:z: the file has no dataset 'z'; it has x"),
         (("m.h5:x", "b.npy", "c.npy"), "m.h5:x: it holds several matrices; name one"),
         (("m.zarr", "b.npy", "c.npy"), "m.zarr: it holds several matrices; name one"),
