@@ -23,6 +23,13 @@ from pyclmm.problem.canonical import Epilogue, checked_gemm
 from pyclmm.problem.dtypes import ELEMENTS, dtype_of
 from pyclmm.problem.gemm import ACTIVATIONS, Operand, alignment
 from pyclmm.tools.laws import LAWS, Setting, first_taken
+from tests.kernels.cpu.test_matvec import (  # noqa: F401 - they run here too, with the fixtures below
+    test_a_complex_matvec_is_exact_conjugated_or_not,
+    test_matvec_multiplies_a_few_vectors_along_k,
+    test_matvec_reads_either_operand_along_either_axis,
+    test_matvec_widens_narrow_elements,
+)
+from tests.kernels.cpu.test_packed import test_every_float16_is_converted_exactly  # noqa: F401 - so does this
 from tests.kernels.nvidia.test_matrix_units import problem
 from tests.simulators import arm
 from tests.support.cases import is_positive_zero, numbers, small_integers, zero_products
@@ -132,12 +139,6 @@ def test_every_tile_that_is_offered_is_exact(packed, dtype, packing, rng):
             assert np.array_equal(packed(a, b, config=config), a @ b), (config, m, n, k)
 
 
-def test_every_float16_is_converted_exactly(packed):
-    x = np.arange(1 << 16, dtype=np.uint16).view(np.float16)[:, None]
-    got = packed(x, np.ones((1, 4), np.float16))
-    assert np.array_equal(got, np.repeat(x, 4, axis=1), equal_nan=True)
-
-
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
 def test_results_of_16_bits_are_rounded_to_nearest_even(packed, name, rng):
     dtype = dtype_of(name)
@@ -204,48 +205,6 @@ def test_operands_that_kernels_do_not_read_are_copied(packed, rng):
     out = np.zeros((10, 18), "f8").T[::2]
     packed(a, b, out=out)
     assert np.array_equal(out, a @ b)
-
-
-# ---- matvec ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "i1", "u2"])
-def test_matvec_multiplies_a_few_vectors_along_k(matvec, dtype, rng):
-    for m, n, k in [(2, 9, 7), (3, 20, 16), (5, 4, 35), (9, 10, 3)]:
-        x, w = integers(rng, (m, k), dtype), integers(rng, (n, k), dtype)
-        assert np.array_equal(matvec(x, w.T), x @ w.T), (m, n, k)
-
-
-@pytest.mark.parametrize("dtype", ["?", "i1", "u1", "i2", "f2"])
-def test_matvec_widens_narrow_elements(matvec, dtype, rng):
-    for k, order in itertools.product((1, 9, 40), "CF"):
-        w, x = (rng.integers(0, 2, shape).astype(dtype) for shape in ((13, k), (k,)))
-        assert np.array_equal(matvec(np.asarray(w, order=order), x), w @ x), (k, order)
-
-
-@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "u4"])
-def test_matvec_reads_either_operand_along_either_axis(matvec, dtype, rng):
-    """A K of 300 is cut into ranges. 5000 sums do not fit local memory."""
-    for length, k, order in [
-        *itertools.product((1, 9, 40), (8, 65, 300), "CF"),
-        (5000, 9, "C"),
-        (5000, 9, "F"),
-    ]:
-        w, x = integers(rng, (length, k), dtype), integers(rng, (k,), dtype)
-        w = np.asarray(w, order=order)
-        assert np.array_equal(matvec(w, x), w @ x), (length, k, order)
-        assert np.array_equal(matvec(x, w.T), x @ w.T), (length, k, order)
-
-
-@pytest.mark.parametrize("trans", ["N", "T", "C"])
-def test_a_complex_matvec_is_exact_conjugated_or_not(matvec, trans, rng):
-    ops = {"N": lambda x: x, "T": lambda x: x.T, "C": lambda x: x.conj().T}
-    for length, k in itertools.product((9, 40), (8, 65)):
-        row, matrix = integers(rng, (1, k), "c8"), integers(rng, (length, k), "c8")
-        w = matrix if trans != "N" else np.ascontiguousarray(matrix.T)
-        for row_trans in "NC":
-            x = row if row_trans == "N" else np.ascontiguousarray(row.conj().T)
-            assert np.array_equal(matvec(x, w, trans_a=row_trans, trans_b=trans), row @ ops[trans](w))
 
 
 # ---- the registers -----------------------------------------------------------------------------

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pyopencl as cl
 import pyopencl.array as cla
 
 from pyclmm.opencl.host_memory import host_span
 from pyclmm.problem.dtypes import dtype_of
+from tests.support import calls
 from tests.support.cases import small_integers
-from tests.support.habits import laid_out
 from tests.support.plans import of_list
 
 TYPES = ("float32", "float64", "int32", "float16", "complex64", "int8")
@@ -18,7 +17,11 @@ TYPES = ("float32", "float64", "int32", "float16", "complex64", "int8")
 def drawn_layout(rng, x):
     """*x* in another layout: column-major, with gaps, upside down, or as it is."""
     how = rng.choice(["C", "C", "F", "sliced", "upside down"])
-    return x[::-1].copy()[::-1] if how == "upside down" and x.ndim else laid_out(x, how, None)
+    if how == "upside down" and x.ndim:
+        return x[::-1].copy()[::-1]
+    view = calls.empty(rng, x.shape, x.dtype, how).view
+    view[...] = x
+    return view
 
 
 def pairs_of(rng, sizes, dtype="float32"):
@@ -66,41 +69,18 @@ class Drawn:
 
 def on_device(queue, xs, together):
     """Arrays of the layouts of *xs*, in one buffer *together*, or each in its own."""
-    pieces = [None if x is None else _memory(x) for x in xs]
-    pads = [b"" if piece is None else bytes(-len(piece[0]) % 16) for piece in pieces]
-    whole, found, at = b"", [], 0
-    for x, piece, pad in zip(xs, pieces, pads, strict=True):
-        found.append(None if piece is None else (x, piece[0], at + piece[1]))
-        if piece is not None:
-            whole, at = whole + piece[0] + pad, at + len(piece[0]) + len(pad)
-    shared = _buffer(queue, whole) if together else None
-    return [None if one is None else _array(queue, *one, shared) for one in found]
-
-
-def _memory(x):
-    """The bytes from the first to the last element of *x*, and where among them it begins."""
-    memory, start = host_span(x)
-    return (memory.tobytes(), start * x.itemsize) if x.size else (b"", 0)
-
-
-def _buffer(queue, content):
-    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
-    return cl.Buffer(queue.context, flags, hostbuf=np.frombuffer(content + bytes(16), np.uint8))
-
-
-def _array(queue, x, content, at, shared):
-    buffer = _buffer(queue, content) if shared is None else shared
-    at = at if shared is not None else _memory(x)[1]
-    return cla.Array(queue, x.shape, x.dtype, strides=x.strides, data=buffer, offset=at)
-
-
-def read(queue, x):
-    """The elements of an Array of any layout."""
-    if not x.size:
-        return np.zeros(x.shape, x.dtype)
-    raw = np.empty(x.base_data.size, np.uint8)
-    cl.enqueue_copy(queue, raw, x.base_data, wait_for=list(x.events))
-    return np.ndarray(x.shape, x.dtype, raw, x.offset, x.strides)
+    if not together:
+        return [None if x is None else calls.on_device(x, queue) for x in xs]
+    content, places = bytearray(), []
+    for x in (np.empty(0) if x is None else x for x in xs):
+        memory, start = host_span(x)
+        places.append(len(content) + start * x.itemsize)
+        content += bytes(memory) + bytes(-len(memory) % 16)
+    shared = cla.to_device(queue, np.frombuffer(content + bytes(16), np.uint8)).base_data
+    return [
+        None if x is None else cla.Array(queue, x.shape, x.dtype, strides=x.strides, data=shared, offset=at)
+        for x, at in zip(xs, places, strict=True)
+    ]
 
 
 def check(got, want):

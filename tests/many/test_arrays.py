@@ -9,7 +9,8 @@ import pytest
 
 import pyclmm
 from pyclmm.many import ManyMatmul
-from tests.many.drawn import Drawn, check, check_aligned, on_device, read
+from pyclmm.opencl.arrays import fetched
+from tests.many.drawn import Drawn, check, check_aligned, on_device
 from tests.support.cases import for_cpus, small_integers
 from tests.support.faults import replace_driver
 from tests.support.plans import of_list
@@ -59,7 +60,7 @@ def test_drawn_lists_are_as_a_loop(queue, rng, number, together):
     check_aligned(ManyMatmul(pairs, **keywords))
     for _ in range(2):
         got = pyclmm.matmul_many(pairs, **keywords)
-        check([read(queue, x) for x in got], drawn.want)
+        check([fetched(x) for x in got], drawn.want)
         for out, result in zip(keywords["out"], got, strict=True):
             assert out is None or out is result
 
@@ -71,7 +72,7 @@ def test_shapes_of_numpys_integers(queue, rng):
         for pair in zip(a, b, strict=True)
     ]
     assert type(pairs[0][0].shape[0]) is np.int64
-    check([read(queue, x) for x in pyclmm.matmul_many(pairs)], want)
+    check([fetched(x) for x in pyclmm.matmul_many(pairs)], want)
 
 
 @pytest.mark.parametrize(("in_one", "copied"), [(True, 0), (False, 3 * len(SIZES))])
@@ -79,7 +80,7 @@ def test_what_lies_in_one_buffer_is_not_copied_and_what_lies_in_many_is(queue, r
     a, b, want = operands(rng)
     got = pyclmm.matmul_many(pairs_on(queue, a, b, in_one), zeros(queue, want, in_one))
     assert len(copies) == copied
-    check([read(queue, x) for x in got], want)
+    check([fetched(x) for x in got], want)
 
 
 def test_what_several_pairs_have_is_not_copied(queue, rng, copies):
@@ -91,7 +92,7 @@ def test_what_several_pairs_have_is_not_copied(queue, rng, copies):
     got = plan(pairs)
     assert len(copies) == 2
     assert len(plan.kernels) == 2
-    check([read(queue, x) for x in got], [a[0] @ b[0], a[1] @ b[0], a[2] @ b[1]])
+    check([fetched(x) for x in got], [a[0] @ b[0], a[1] @ b[0], a[2] @ b[1]])
 
 
 def test_large_ones_in_buffers_of_their_own_are_not_copied(queue, rng, copies):
@@ -100,9 +101,9 @@ def test_large_ones_in_buffers_of_their_own_are_not_copied(queue, rng, copies):
     got = plan(pairs)
     assert len(copies) == 4
     assert len(plan.kernels) == 3
-    check([read(queue, x) for x in got], want)
+    check([fetched(x) for x in got], want)
     plan.release()
-    check([read(queue, x) for x in plan(pairs)], want)
+    check([fetched(x) for x in plan(pairs)], want)
 
 
 def test_results_share_a_buffer_and_are_read_from_it(queue, rng, copies):
@@ -114,7 +115,7 @@ def test_results_share_a_buffer_and_are_read_from_it(queue, rng, copies):
         list(zip(on_device(queue, [x.T.copy() for x in want], True), got, strict=True))
     )
     assert not copies
-    check([read(queue, x) for x in again], [x.T @ x for x in want])
+    check([fetched(x) for x in again], [x.T @ x for x in want])
     assert (got[0] + c[0]).get().shape == (3, 4)
 
 
@@ -123,7 +124,7 @@ def test_a_plan_is_for_places_in_buffers(queue, rng):
     pairs = pairs_on(queue, a, b, True)
     plan = ManyMatmul(pairs)
     for _ in range(3):  # other buffers are taken
-        check([read(queue, x) for x in plan(pairs_on(queue, a, b, True))], want)
+        check([fetched(x) for x in plan(pairs_on(queue, a, b, True))], want)
     with pytest.raises(pyclmm.ArgumentError, match="share other arrays or buffers"):
         plan([*pairs[:-1], pairs_on(queue, a, b, True)[-1]])
     with pytest.raises(pyclmm.ArgumentError, match=r"pairs\[0\]: a is \(6, 2\) \w+, strides .*, offset \d+"):
@@ -151,7 +152,7 @@ def test_a_list_waits_for_its_operands_and_others_for_it(context, rng, together,
     new = pyclmm.matmul_many(pairs, queue=queue)
     got = pyclmm.matmul_many(pairs, outs, queue=queue)
     for results in (new, got):
-        check([read(other, x) for x in results], [late @ b[0], *want[1:]])
+        check([fetched(x) for x in results], [late @ b[0], *want[1:]])
 
 
 def test_wait_for_and_the_end_of_what_is_written(queue, rng):
@@ -164,7 +165,7 @@ def test_wait_for_and_the_end_of_what_is_written(queue, rng):
     ends = outs[0].events[-1]
     assert ends.command_execution_status != cl.command_execution_status.COMPLETE
     gate.set_status(cl.command_execution_status.COMPLETE)
-    check([read(queue, x) for x in outs], want)
+    check([fetched(x) for x in outs], want)
     assert len(outs[0].events) <= 2
 
 
@@ -181,8 +182,8 @@ def test_without_order_lists_do_not_share_the_memory_of_copies(context, rng):
     assert end.command_type == cl.command_type.MARKER  # of all launches
     queue.flush()
     gate.set_status(cl.command_execution_status.COMPLETE)
-    check([read(queue, x) for x in held], want)
-    check([read(queue, x) for x in after], [(x + 1) @ y for x, y in zip(a, b, strict=True)])
+    check([fetched(x) for x in held], want)
+    check([fetched(x) for x in after], [(x + 1) @ y for x, y in zip(a, b, strict=True)])
 
 
 def test_gaps_of_outs_in_many_buffers_stay(queue, rng):
@@ -190,7 +191,7 @@ def test_gaps_of_outs_in_many_buffers_stay(queue, rng):
     whole = [np.full((m, 3 * n), 7, np.float32) for m, n, _ in SIZES]
     outs = on_device(queue, [x[:, : x.shape[1] // 3] for x in whole], False)
     got = pyclmm.matmul_many(pairs_on(queue, a, b, True), outs)
-    check([read(queue, x) for x in got], want)
+    check([fetched(x) for x in got], want)
     for x, its, product in zip(got, whole, want, strict=True):
         its[:, : product.shape[1]] = product
         between = its.reshape(-1)[: its.size - 2 * product.shape[1]]  # up to the last element of the out
@@ -214,7 +215,7 @@ def test_threads_share_a_plan(queue, rng):
 
     def work(number):
         for _ in range(10):
-            check([read(queue, x) for x in plans[number % 2](lists[number])], want)
+            check([fetched(x) for x in plans[number % 2](lists[number])], want)
 
     in_threads(4, work)
 
@@ -224,7 +225,7 @@ def test_conversions_have_launches_of_their_own(queue, rng):
     bytes_, gaps = a[1].astype(np.int8), np.repeat(np.repeat(a[0], 2, axis=0), 3, axis=1)[::2, ::3]
     pairs = pairs_on(queue, [a[0], bytes_, a[2], gaps], [*b, b[0]], True)
     plan = ManyMatmul(pairs)
-    check([read(queue, x) for x in plan(pairs)], [*want, want[0]])
+    check([fetched(x) for x in plan(pairs)], [*want, want[0]])
     assert len(of_list(plan)._alone) == 2
 
 
@@ -233,7 +234,7 @@ def test_an_out_over_its_own_operand(queue, rng):
     a, b, c, d = on_device(queue, [x, y, y, x], True)
     got = pyclmm.matmul_many([(a, b), (c, d)], [b, c])
     assert got == [b, c]
-    check([read(queue, one) for one in got], [x @ y, y @ x])
+    check([fetched(one) for one in got], [x @ y, y @ x])
 
 
 def test_row_major_beside_column_major(queue, rng):
@@ -241,7 +242,7 @@ def test_row_major_beside_column_major(queue, rng):
     outs = [np.zeros_like(want[0]), np.zeros_like(want[1], order="F")]
     a[1], b[1] = map(np.asfortranarray, (a[1], b[1]))
     got = pyclmm.matmul_many(pairs_on(queue, a, b, True), on_device(queue, outs, True))
-    check([read(queue, x) for x in got], want)
+    check([fetched(x) for x in got], want)
 
 
 def test_c_in_place(queue, rng):
@@ -250,7 +251,7 @@ def test_c_in_place(queue, rng):
     for together in (True, False):
         outs = on_device(queue, c, together)
         pyclmm.matmul_many(pairs_on(queue, a, b, together), outs, c=outs, beta=2.0)
-        check([read(queue, x) for x in outs], [x + 2 * y for x, y in zip(want, c, strict=True)])
+        check([fetched(x) for x in outs], [x + 2 * y for x, y in zip(want, c, strict=True)])
 
 
 def test_outs_in_one_allocation_that_overlap(queue, rng):
@@ -262,7 +263,7 @@ def test_outs_in_one_allocation_that_overlap(queue, rng):
         starts = [whole.get_sub_region(first, 1024), whole.get_sub_region(second, 1024)]
         return [cla.Array(queue, (3, 4), np.float32, data=start) for start in starts]
 
-    check([read(queue, x) for x in pyclmm.matmul_many(pairs, at(0, 4096))], want)
+    check([fetched(x) for x in pyclmm.matmul_many(pairs, at(0, 4096))], want)
     with pytest.raises(pyclmm.ArgumentError, match=r"out\[1\] overlaps out\[0\]"):
         pyclmm.matmul_many(pairs, at(0, 0))
     columns = cla.zeros(queue, (3, 8), np.float32)
@@ -280,7 +281,7 @@ def test_a_call_that_fails_writes_nothing(queue, rng):
         pyclmm.matmul_many([*pairs, (x, pairs[0][0])], [*outs, x])
     with pytest.raises(pyclmm.UnsupportedError):
         pyclmm.matmul_many(pairs, outs, kernel="naive")
-    assert not any(read(queue, x).any() for x in outs)
+    assert not any(fetched(x).any() for x in outs)
 
 
 def test_arrays_without_a_queue_and_of_another_context(queue, rng):
@@ -288,7 +289,7 @@ def test_arrays_without_a_queue_and_of_another_context(queue, rng):
     bare = [tuple(x.with_queue(None) for x in pair) for pair in pairs_on(queue, a, b, True)]
     with pytest.raises(pyclmm.ArgumentError, match="none of the Arrays has a queue"):
         pyclmm.matmul_many(bare)
-    check([read(queue, x) for x in pyclmm.matmul_many(bare, queue=queue)], want)
+    check([fetched(x) for x in pyclmm.matmul_many(bare, queue=queue)], want)
     strange = cl.CommandQueue(cl.Context([queue.device]))
     pairs = [*pairs_on(queue, a, b, True), tuple(cla.zeros(strange, (2, 2), np.float32) for _ in "ab")]
     with pytest.raises(pyclmm.ArgumentError, match=r"a of pairs\[3\] is in another OpenCL context"):

@@ -3,7 +3,6 @@
 The OpenCL C is compiled for the host, and its work-items take turns (interleaved_units.c)."""
 
 import ctypes
-import hashlib
 import platform
 import re
 import shutil
@@ -62,17 +61,16 @@ def _library(wanted, call, folder):
 def _compiled(source, options, call, folder):
     function = f"void entry(__global ulong *args)\n{{\n  {call}\n}}\n"
     text = "\n".join([(HERE / "interleaved_units.h").read_text(), source, function])
-    path = folder / f"{hashlib.sha256((text + str(options)).encode()).hexdigest()[:20]}.so"
-    if not path.exists():
-        kernel, runtime = path.with_suffix(".kernel.o"), folder / "runtime.o"
-        subprocess.run(
-            [CLANG, *_FLAGS, *_CL, *options, "-c", "-", "-o", kernel], input=text, text=True, check=True
-        )
-        if not runtime.exists():
-            source = HERE / "interleaved_units.c"
-            subprocess.run([CLANG, *_FLAGS, "-O2", "-c", source, "-o", runtime], check=True)
-        subprocess.run([CLANG, "-shared", kernel, runtime, "-o", path], check=True)
-    return ctypes.CDLL(str(path))
+    return ctypes.CDLL(str(entry.library(folder, "host", text, options, _make)))
+
+
+def _make(_, source, options):
+    kernel, runtime = source.with_suffix(".o"), source.with_name("runtime.o")
+    subprocess.run([CLANG, *_FLAGS, *_CL, *options, "-c", source, "-o", kernel], check=True)
+    if not runtime.exists():
+        units = HERE / "interleaved_units.c"
+        subprocess.run([CLANG, *_FLAGS, "-O2", "-c", units, "-o", runtime], check=True)
+    subprocess.run([CLANG, "-shared", kernel, runtime, "-o", source.with_suffix(".so")], check=True)
 
 
 def run_one(wanted, call, words, folder):

@@ -10,6 +10,7 @@ import numpy as np
 from pyclmm.checks.drawn import Drawn
 from pyclmm.checks.known_answers import outcome
 from pyclmm.checks.layouts import Decks
+from pyclmm.kernels.launches import batch_table
 from pyclmm.opencl.launcher import Launcher, launcher_of
 from pyclmm.problem.dtypes import converter_of, dtype_of
 from pyclmm.problem.gemm import GemmProblem
@@ -22,6 +23,13 @@ class Simulated:
 
     folder: Any
     problem: GemmProblem
+
+
+def arrays_of(problem, out, a, b):
+    """What :func:`.interleaved.run` takes, for op(A) op(B) of *a* and *b* as they are stored."""
+    scalar = dtype_of(problem.acc_type).type
+    found = {"a": a, "b": b, "out": out, "c": out, "bias": out, "alpha": scalar(1), "beta": scalar(0)}
+    return found | {"batch_offsets": batch_table(problem.batch_shape, problem.batch_strides)}
 
 
 class _Launcher(Launcher):

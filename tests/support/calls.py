@@ -229,7 +229,8 @@ def _field(rng, shape, dtype):
     return Built(whole.view["x"], whole.root)
 
 
-def _empty(rng, shape, dtype, layout):
+def empty(rng, shape, dtype, layout):
+    """An array of that layout, with random bytes in and around it."""
     if layout == "F":
         built = _in_root(rng, shape[::-1], dtype)
         return Built(built.view.T, built.root)
@@ -262,7 +263,7 @@ def build(spec, rng, exact, least=None):
     The elements are multiples of a half, from half of *least* on, if that is given.
     """
     shape, dtype, layout = tuple(spec["shape"]), dtype_of(spec["dtype"]), spec["layout"]
-    built = _empty(rng, shape, dtype, layout)
+    built = empty(rng, shape, dtype, layout)
     if least is not None:
         built.view[...] = _halves(rng, shape, dtype, least)
     else:

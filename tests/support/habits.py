@@ -4,7 +4,7 @@ import numpy as np
 import pyopencl.array as cla
 
 from pyclmm.opencl import arrays
-from tests.support.calls import on_device
+from tests.support.calls import empty, on_device
 
 LAYOUTS = ("C", "F", "sliced", "reversed", "broadcast", "permuted")
 
@@ -13,20 +13,10 @@ def laid_out(x, layout, r):
     """An array equal to *x* with other strides; "broadcast" repeats its first elements along an axis."""
     if x.ndim == 0 or layout == "C":
         return x
-    if layout == "F":
-        return np.asfortranarray(x)
-    if layout == "sliced":
-        whole = np.zeros([2 * n + 1 for n in x.shape], x.dtype)
-        view = whole[tuple(slice(1, None, 2) for _ in x.shape)]
-    elif layout == "reversed":
-        view = np.empty_like(x)[tuple(slice(None, None, -1) for _ in x.shape)]
-    elif layout == "permuted":
-        order = r.sample(range(x.ndim), x.ndim)
-        view = np.empty([x.shape[i] for i in order], x.dtype).transpose(np.argsort(order))
-    else:
+    if layout == "broadcast":
         axis = r.randrange(x.ndim)
-        first = x[tuple(slice(0, 1) if i == axis else slice(None) for i in range(x.ndim))]
-        return np.broadcast_to(first, x.shape)
+        return np.broadcast_to(np.take(x, [0], axis) if x.shape[axis] else x, x.shape)
+    view = empty(np.random.default_rng(r.randrange(1 << 16)), x.shape, x.dtype, layout).view
     view[...] = x
     return view
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import pytest
 
+import pyclmm
 from pyclmm.kernels.device import Caches, DeviceInfo, Target
 
 
@@ -26,3 +28,14 @@ def cpu(device: DeviceInfo) -> DeviceInfo:
 def on_cpu(device: DeviceInfo) -> None:
     if not device.is_cpu:
         pytest.skip("a kernel for CPU devices")
+
+
+@pytest.fixture
+def matvec(on_cpu: None) -> partial:
+    """gemm by this kernel. tests/conformance/arm_products.py gives the same tests another."""
+    return partial(pyclmm.gemm, kernel="matvec")
+
+
+@pytest.fixture
+def packed(on_cpu: None) -> partial:
+    return partial(pyclmm.gemm, kernel="packed")

@@ -18,39 +18,36 @@ from tests.support.made_up import dense_problem as problem
 from tests.support.selection import slow
 
 
-@pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize("dtype", ["f4", "f8", "u4"])
 @pytest.mark.parametrize("length", [1, 9, 40, *slow(3, 8, 5000)])
-def test_matvec_reads_either_operand_along_either_axis(dtype, length, rng):
+def test_matvec_reads_either_operand_along_either_axis(matvec, dtype, length, rng):
     for k, order in itertools.product((1, 7, 8, 65, 300), "CF"):
         w, x = small_integers(rng, (length, k), dtype), small_integers(rng, (k,), dtype)
         w = np.asarray(w, order=order)
-        assert np.array_equal(pyclmm.matmul(w, x, kernel="matvec"), w @ x)
-        assert np.array_equal(pyclmm.matmul(x, w.T, kernel="matvec"), x @ w.T)
+        assert np.array_equal(matvec(w, x), w @ x)
+        assert np.array_equal(matvec(x, w.T), x @ w.T)
 
 
-@pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize("dtype", ["i1", "bfloat16", *slow("?", "u2", "f2")])
-def test_matvec_widens_narrow_elements(dtype, rng):
+def test_matvec_widens_narrow_elements(matvec, dtype, rng):
     dtype = dtype_of(dtype) if dtype == "bfloat16" else np.dtype(dtype)
     exact = dtype.kind in "fV"  # integers may overflow, and wrap around then
     low, end = (-3, 4) if exact else (-(dtype.kind == "i") << 7, 128)
     for (n, k), order in itertools.product(((1, 9), (37, 70), (600, 129)), "CF"):
         w, x = (rng.integers(low, end, shape).astype(dtype) for shape in ((k, n), (k,)))
-        got = pyclmm.matmul(x, np.asarray(w, order=order), kernel="matvec")
+        got = matvec(x, np.asarray(w, order=order))
         wide = (x.astype("f4"), w.astype("f4")) if exact else (x, w)
         assert np.array_equal(got, np.matmul(*wide).astype(got.dtype))
 
 
-@pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize("dtype", ["i1", "f4", "c8"])
 @pytest.mark.parametrize(("m", "n"), [(2, 37), (3, 4), (64, 65), (41, 5)])
-def test_matvec_multiplies_a_few_vectors_along_k(dtype, m, n, rng):
+def test_matvec_multiplies_a_few_vectors_along_k(matvec, dtype, m, n, rng):
     for k in (2, 7, 16, 33, 100):
         a, b = small_integers(rng, (m, k), dtype), small_integers(rng, (n, k), dtype)
         if dtype == "c8":
             a, b = a * (1 + 2j), b * (2 - 1j)
-        assert np.array_equal(pyclmm.matmul(a, b.T, kernel="matvec"), a @ b.T), k
+        assert np.array_equal(matvec(a, b.T), a @ b.T), k
 
 
 @pytest.mark.usefixtures("on_cpu")
@@ -90,10 +87,9 @@ def test_matvec_converts_every_float16_exactly():
     assert np.array_equal(got[0], x.astype(np.float32), equal_nan=True)
 
 
-@pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize("trans", ["N", "T", "C"])
 @pytest.mark.parametrize("length", [40, *slow(1, 9, 3000)])
-def test_a_complex_matvec_is_exact_conjugated_or_not(length, trans, rng):
+def test_a_complex_matvec_is_exact_conjugated_or_not(matvec, length, trans, rng):
     def complex_integers(*shape):
         return small_integers(rng, shape, "c8") + 1j * small_integers(rng, shape, "c8")
 
@@ -103,12 +99,10 @@ def test_a_complex_matvec_is_exact_conjugated_or_not(length, trans, rng):
         w = matrix if trans != "N" else np.ascontiguousarray(matrix.T)
         for row_trans in "NC":
             x = row if row_trans == "N" else np.ascontiguousarray(row.conj().T)
-            options = {"trans_a": row_trans, "trans_b": trans, "kernel": "matvec"}
-            assert np.array_equal(pyclmm.gemm(x, w, **options), row @ ops[trans](w)), k
-            turned = {"trans_a": trans, "trans_b": row_trans, "kernel": "matvec"}
+            assert np.array_equal(matvec(x, w, trans_a=row_trans, trans_b=trans), row @ ops[trans](w)), k
             v = matrix if trans == "N" else np.ascontiguousarray(matrix.T)
             y = np.ascontiguousarray(row.T) if row_trans == "N" else row.conj()
-            assert np.array_equal(pyclmm.gemm(v, y, **turned), ops[trans](v) @ row.T), k
+            assert np.array_equal(matvec(v, y, trans_a=trans, trans_b=row_trans), ops[trans](v) @ row.T), k
 
 
 def test_each_compute_unit_has_its_columns_of_the_matrix(cpu):

@@ -29,10 +29,9 @@ from tests.support.selection import slow, slow_rows
 ODD = TileConfig(bm=6, bn=8, bk=8, tm=3, tn=4, vec=4)
 
 
-@pytest.mark.usefixtures("on_cpu")
-def test_every_float16_is_converted_exactly():
+def test_every_float16_is_converted_exactly(packed):
     x = np.arange(1 << 16, dtype=np.uint16).view(np.float16)[:, None]
-    got = pyclmm.matmul(x, np.ones((1, 16), np.float16), kernel="packed")
+    got = packed(x, np.ones((1, 16), np.float16))
     assert np.array_equal(got, np.repeat(x, 16, axis=1), equal_nan=True)
 
 

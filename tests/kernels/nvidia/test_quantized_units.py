@@ -15,9 +15,8 @@ from pyclmm.formats import format_named, in_rows, ordered
 from pyclmm.formats.base import RowFormat
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
-from pyclmm.kernels.launches import batch_table
 from tests.simulators import interleaved
-from tests.simulators.simulated import check
+from tests.simulators.simulated import arrays_of, check
 from tests.support.made_up import H200
 
 from .test_matrix_units import problem
@@ -251,11 +250,7 @@ def one_hot_product(kernel, problem, config, rows, first, folder):
         TYPES[problem.a_type]
     )
     out = np.zeros((problem.m, problem.n), x.dtype)
-    arrays = {
-        "a": x, "b": rows, "out": out, "c": out, "bias": out, "alpha": np.float32(1), "beta": np.float32(0),
-        "batch_offsets": batch_table((), ((), (), (), ())),
-    }  # fmt: skip
-    interleaved.run(kernel.launches(problem, config, H200), arrays, folder)
+    interleaved.run(kernel.launches(problem, config, H200), arrays_of(problem, out, x, rows), folder)
     return out
 
 

@@ -13,6 +13,7 @@ from pyclmm.kernels.nvidia.matrix_units import FLOAT16, TF32
 from pyclmm.kernels.nvidia.split import as_real, lines_of, pitch
 from pyclmm.problem.gemm import GemmProblem, alignment
 from tests.simulators import interleaved
+from tests.simulators.simulated import arrays_of
 from tests.support.made_up import H200
 from tests.support.oracle import one_by_one, real_lines
 from tests.support.selection import few, slow
@@ -141,9 +142,7 @@ class Call:
             precision=precision, c_type=kind, bias_type=kind, **more,
         )  # fmt: skip
         self.out = np.full((*a.shape[:-1], n), np.nan, a.dtype)
-        self.arrays = {"a": stored[0], "b": stored[1], "out": self.out, "c": self.out, "bias": self.out,
-                       "batch_offsets": np.zeros(4, np.int64), "alpha": np.asarray(1, a.dtype),
-                       "beta": np.asarray(0, a.dtype)}  # fmt: skip
+        self.arrays = arrays_of(self.problem, self.out, *stored)
 
     def work(self, tile=(128, 128), units=132, family=SPLIT):
         device = replace(H200, compute_units=units)
@@ -309,9 +308,7 @@ def test_epilogues_and_stacks_are_exact(folder, rng, dtype):
     call = Call(a, b, batch_shape=(2,), has_c=True, c_strides=(25, 1), bias="row", bias_stride=1,
                 batch_strides=((600,), (750,), (500,), (500,)))  # fmt: skip
     alpha, beta = (2 - 1j, 1j) if dtype == "c8" else (2, 3)
-    offsets = np.array([[0] * 4, [600, 750, 500, 500]], np.int64)
-    call.arrays |= {"c": c, "bias": bias, "batch_offsets": offsets, "alpha": np.asarray(alpha, dtype),
-                    "beta": np.asarray(beta, dtype)}  # fmt: skip
+    call.arrays |= {"c": c, "bias": bias, "alpha": np.asarray(alpha, dtype), "beta": np.asarray(beta, dtype)}
     got, _ = call.run(folder, (64, 128))
     assert np.array_equal(got, (alpha * (a @ b) + beta * c + bias).astype(dtype))
 
@@ -324,7 +321,6 @@ def test_parts_of_one_product_of_a_stack_do_not_replace_anothers(folder, rng, fa
     for z, name in enumerate(("along K", "normal", "along K", "normal")):
         a[z], b[z] = CLASSES[name][0][:20, :70], CLASSES[name][1][:70, :25]
     call = Call(a, b, batch_shape=(4,), batch_strides=((1400,), (1750,), (500,), (500,)))
-    call.arrays["batch_offsets"] = np.arange(4)[:, None] * np.array([1400, 1750, 500, 500], np.int64)
     got, spaces = call.run(folder, (64, 128) if family is SPLIT else (64, 64), family=family)
     assert spaces["done"].view(np.int32)[:4].tolist() == [0, 1, 0, 1]
     for z in range(4):

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pyopencl as cl
 import pytest
 
-from pyclmm.kernels import kernel_named
+from pyclmm.kernels import Work, kernel_named
 from pyclmm.kernels.launches import batch_table
 from pyclmm.kernels.nvidia.wgmma_tiles import seen, stacked
 from pyclmm.kernels.nvidia.work_pieces import WorkPieces
-from pyclmm.opencl.program import new_kernel
+from pyclmm.opencl.launcher import launcher_of
+from pyclmm.opencl.steps import scalars_of
 from tests.kernels.nvidia.test_matrix_units import problem
 from tests.support.made_up import H200
 
@@ -52,26 +52,11 @@ def tile_origin(tile, rows, cols, config):
 
 
 def run(queue, launch, partial, out, table):
-    context, flags = queue.context, cl.mem_flags
-    copy = flags.READ_WRITE | flags.COPY_HOST_PTR
-    buffers = {
-        "workspace:partial": cl.Buffer(context, copy, hostbuf=partial),
-        "out": cl.Buffer(context, copy, hostbuf=out),
-        "batch_offsets": cl.Buffer(context, copy, hostbuf=table),
-    }
-    scalars = {"alpha": np.float32(2), "beta": np.float32(0)}
-    kernel = new_kernel(context, launch.program, launch.kernel)
-    for index, arg in enumerate(launch.args):
-        if not isinstance(arg, str):
-            kernel.set_arg(index, arg)
-        elif arg.endswith("_offset"):
-            kernel.set_arg(index, np.int64(0))
-        else:
-            kernel.set_arg(index, scalars.get(arg, buffers.get(arg, buffers["batch_offsets"])))
-    cl.enqueue_nd_range_kernel(queue, kernel, launch.global_size, launch.local_size)
-    result = np.empty_like(out)
-    cl.enqueue_copy(queue, result, buffers["out"])
-    return result
+    sums, result = (x.reshape(-1).view(np.uint8) for x in (partial, out))
+    memory = dict.fromkeys(("a", "b", "c", "bias", "out"), result) | {"workspace:partial": sums}
+    work = Work((launch,), tables={"batch_offsets": table})
+    launcher_of(queue).compute(queue, DEVICE, work, memory, scalars_of(2, 0))
+    return out
 
 
 # float32 stored across K is staged in registers, as A. Such a B is A of the transposed product.

@@ -17,7 +17,7 @@ from pyclmm.kernels.config import TileConfig
 from pyclmm.opencl import compiler
 from pyclmm.opencl.compiler import read_source
 from tests.simulators import interleaved
-from tests.simulators.simulated import check
+from tests.simulators.simulated import arrays_of, check
 from tests.support.guarded import before_a_guard
 from tests.support.made_up import DEVICES, EPYC_INTEL, H200
 from tests.support.processes import in_a_process_of_its_own
@@ -55,11 +55,8 @@ def test_products_are_exact(folder, kind, trans, shape, stack, epilogue):
 @with_clang
 def test_a_result_of_16_bits_is_rounded_once(folder, rng):
     a, b = (rng.standard_normal(s).astype(HALF) for s in ((70, 90), (90, 65)))
-    out = np.full((70, 65), np.nan, HALF)
-    nothing = np.zeros(1, HALF)
-    arrays = {"a": a, "b": b, "out": out, "c": nothing, "bias": nothing}
-    arrays |= {"batch_offsets": np.zeros((1, 4), np.int64), "alpha": np.float32(1), "beta": np.float32(0)}
-    interleaved.run(FAMILY.launches(problem(m=70, n=65, k=90), TILE, H200), arrays, folder)
+    given, out = problem(m=70, n=65, k=90), np.full((70, 65), np.nan, HALF)
+    interleaved.run(FAMILY.launches(given, TILE, H200), arrays_of(given, out, a, b), folder)
     exact = a.astype("f8") @ b.astype("f8")
     bound = 2.0**-11 * abs(exact) + 92 * 2.0**-24 * (abs(a).astype("f8") @ abs(b).astype("f8"))
     assert (abs(out - exact) <= bound + 2.0**-25).all()
@@ -72,12 +69,8 @@ def multiply_before_guards(folder):
     a, b = (rng.integers(-3, 4, shape).astype(HALF) for shape in ((m, k), (k, n)))
     for trans in ("NN", "TT"):
         held = [before_a_guard(x.T.copy() if t == "T" else x) for x, t in ((a, trans[0]), (b, trans[1]))]
-        out = np.full((m, n), np.nan, HALF)
-        arrays = dict(zip(("a", "b", "out", "c", "bias"), (*held, out, out, out), strict=True))
-        arrays |= {"batch_offsets": np.zeros((1, 4), np.int64), "alpha": np.float32(1), "beta": np.float32(0)}
-        interleaved.run(
-            FAMILY.launches(problem(m=m, n=n, k=k, trans=trans), TILE, H200), arrays, Path(folder)
-        )
+        given, out = problem(m=m, n=n, k=k, trans=trans), np.full((m, n), np.nan, HALF)
+        interleaved.run(FAMILY.launches(given, TILE, H200), arrays_of(given, out, *held), Path(folder))
         assert np.array_equal(out, a.astype("f8") @ b)
 
 

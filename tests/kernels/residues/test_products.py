@@ -13,7 +13,7 @@ from pyclmm.checks.reference import error_ratio
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
 from pyclmm.kernels.interface import GATE
-from pyclmm.kernels.launches import batch_table, complete
+from pyclmm.kernels.launches import complete
 from pyclmm.kernels.nvidia.wgmma_tiles import stacked
 from pyclmm.kernels.residues import products as forms
 from pyclmm.kernels.residues import residues
@@ -27,6 +27,7 @@ from tests.kernels.residues.test_residues import K, M, N, as_real, data, within_
 from tests.kernels.units.test_units import A770, MAX1550, MI300, RX7900
 from tests.simulators import interleaved
 from tests.simulators.emulated import emulated, emulation
+from tests.simulators.simulated import arrays_of
 from tests.support.cases import DEVICE
 from tests.support.made_up import H200, MI250
 from tests.support.selection import few
@@ -156,9 +157,7 @@ def test_nvidias_units_multiply_residues(folder, rng, monkeypatch, name, tile, s
     assert kernel.violations(inner, config, device) == []
     memory = Memory(rng, inner)
     out = memory.out.copy()
-    arrays = {"a": memory.a, "b": memory.b, "out": out, "c": out, "bias": out, GATE: plan_of(needed)}
-    arrays |= {"batch_offsets": batch_table(inner.batch_shape, inner.batch_strides)}
-    arrays |= {"alpha": np.uint32(1), "beta": np.uint32(0)}
+    arrays = arrays_of(inner, out, memory.a, memory.b) | {GATE: plan_of(needed)}
     interleaved.run(kernel.launches(inner, config, device), arrays, folder)
     assert np.array_equal(out, memory.after(needed))
 
