@@ -130,7 +130,8 @@ def _rmatmul(self: Array, other: Any) -> Any:
     return matmul(other, self) if _is_operand(other) else NotImplemented
 
 
-def _imatmul(self: Array, other: Any) -> Any:
+def matmul_in_place(self: Array, other: Any) -> Any:
+    """``self @= other``. Raises ShapeError where the statement has no result of the shape of *self*."""
     if not _is_operand(other):
         return NotImplemented
     if np.ndim(other) < 2:
@@ -181,6 +182,6 @@ def _as_before(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], keywords: 
 _METHODS: dict[str, Callable[..., Any]] = {
     "__matmul__": _matmul,
     "__rmatmul__": _rmatmul,
-    "__imatmul__": _imatmul,
+    "__imatmul__": matmul_in_place,
     "__array_ufunc__": _array_ufunc,
 }

@@ -5,7 +5,9 @@ array-api-tests run on it in `make strangers`. These are the parts that those do
 
 from __future__ import annotations
 
+import itertools
 import operator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -156,6 +158,23 @@ def test_operators_broadcast_and_promote(name):
     is_same(f(x, y), f(a, b))
     is_same(f(x, 2), f(a, 2))
     is_same(f(2, x), f(2, a))
+
+
+@pytest.mark.parametrize("name", ["iadd", "isub", "imul", "itruediv", "ipow", "ior", "imatmul"])
+def test_operators_in_place_keep_shape_and_dtype(name):
+    f = getattr(operator, name)
+    shapes = ((2, 2), (3, 2, 2), (2,), ())
+    arrays = [np.ones(shape, dtype) for shape in shapes for dtype in ("f4", "f8", "i4")]
+    for a, b in itertools.product(arrays, [*arrays, 1.5]):
+        want = None
+        with suppress(TypeError, ValueError):
+            want = f(a.copy(), b)
+        x, y = xp.asarray(a), xp.asarray(b) if isinstance(b, np.ndarray) else b
+        if want is None:
+            with pytest.raises((TypeError, ValueError)):
+                f(x, y)
+        else:
+            is_same(f(x, y), want)
 
 
 def test_a_product_with_an_array_of_pyopencl_first():

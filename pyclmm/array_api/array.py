@@ -23,6 +23,7 @@ from ..execution.operands import sent
 from ..linalg.views import permuted
 from ..opencl.arrays import fetched
 from ..opencl.queues import default_queue, queue_on
+from ..operators import matmul_in_place
 from ..problem.meaning import check_meaning
 
 _OF_VIEWS = (int, np.integer, slice, type(...), type(None))  # what a key of a view consists of
@@ -130,7 +131,8 @@ class Array(cla.Array):
     def __rmatmul__(self, other: Any) -> Any:
         return wrapped(matmul(other, self)) if isinstance(other, cla.Array) else NotImplemented
 
-    __imatmul__ = __matmul__
+    def __imatmul__(self, other: Any) -> Any:
+        return matmul_in_place(self, other) if isinstance(other, cla.Array) else NotImplemented
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         """The elements in the host's memory, for ``numpy.asarray``. It is always a copy."""
@@ -213,7 +215,9 @@ _TWO = """
 add sub mul truediv floordiv mod pow and_ or_ xor lshift rshift
 """.split()  # noqa: SIM905 - a list is a word a line
 for _name in _TWO:
-    for _prefix in ("", "r", "i"):  # x += y makes a new array
+    for _prefix in ("", "r"):
         _by_host(f"__{_prefix}{_name.rstrip('_')}__", getattr(operator, _name), is_reflected=_prefix == "r")
+    _in_place = f"i{_name.rstrip('_')}"  # x += y makes a new array, but of the shape and dtype of x
+    _by_host(f"__{_in_place}__", getattr(operator, _in_place))
 for _name in ("lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "abs", "invert"):
     _by_host(f"__{_name}__", getattr(operator, _name))
