@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
 
 import pyopencl as cl
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from pyopencl.array import Array
 
-from .calls import PLAIN, called, tiles_of
+from .calls import PLAIN, called, repeated, tiles_of
 from .execution.operands import named, single
 from .execution.options import options_of
 from .execution.weights import format_of
@@ -21,7 +22,7 @@ from .quantized import QuantizedArray
 from .raising import OF_CALLER, briefly
 from .selection.select import KernelChoice
 from .streaming.run import Report
-from .untraced import untraced
+from .untraced import Function, untraced
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -30,6 +31,22 @@ if TYPE_CHECKING:
 
 HostOut: TypeAlias = NDArray[Any] | tuple[NDArray[Any]] | None
 DeviceOut: TypeAlias = Array | tuple[Array] | None
+
+
+def _following(function: Function) -> Function:
+    """A decorator of :func:`matmul`: a call without options is compared with the thread's last one first. To
+    fill in 17 defaults and to look them up takes an eighth of a product of 16 cubed (docs/kernels/packed.md).
+    """
+
+    @wraps(function)
+    def call(a: Any, b: Any, /, out: Any = None, **options: Any) -> Any:
+        try:
+            again = None if options else repeated(a, b, out)
+            return function(a, b, out, **options) if again is None else again
+        except OF_CALLER as error:
+            raise briefly(error) from error.__cause__
+
+    return untraced(cast(Function, call))
 
 
 @overload
@@ -58,6 +75,7 @@ def matmul(
 ) -> Any: ...
 
 
+@_following
 @untraced
 def matmul(
     a: Any,
@@ -165,15 +183,12 @@ def matmul(
         out = single(out)
     given = {"a": a, "b": b} if out is None else {"a": a, "b": b, "out": out}
     tiles = tiles_of(memory_limit, devices, progress, checkpoint)
-    try:
-        options = options_of(
-            kernel=kernel, precision=precision, reproducible=reproducible, casting=casting, verify=verify,
-            dtype=dtype, quantize_a=quantize_a,
-            b_format=format_of(b),
-        )  # fmt: skip
-        return called(given, options, PLAIN, tiles, queue, device, wait_for, mixed, axes)
-    except OF_CALLER as error:
-        raise briefly(error) from error.__cause__
+    options = options_of(
+        kernel=kernel, precision=precision, reproducible=reproducible, casting=casting, verify=verify,
+        dtype=dtype, quantize_a=quantize_a,
+        b_format=format_of(b),
+    )  # fmt: skip
+    return called(given, options, PLAIN, tiles, queue, device, wait_for, mixed, axes)
 
 
 @overload

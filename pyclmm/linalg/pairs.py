@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from ..api import gemm
+from ..api import gemm, matmul
 from ..execution.casts import cast_into, drops_parts, real_if_cast
 from ..execution.operands import check_writeable
 from ..opencl.host_memory import may_share
@@ -228,10 +228,12 @@ def _product(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out: A
         return _product(copy["a"], copy["b"], labels, ways, out)
     x, trans_a = _conjugated(viewed(a.array, found.a), a.conj)
     y, trans_b = _conjugated(viewed(b.array, found.b), b.conj)
+    product: Any = gemm
     keywords = {"trans_a": trans_a, "trans_b": trans_b, "dtype": ways.dtype, "casting": ways.casting}
-    computed(
-        Computation(gemm, (x, y), viewed(out, found.out), keywords), {"queue": ways.queue, **ways.keywords}
-    )
+    if trans_a == trans_b == "N" and x.dtype == y.dtype == out.dtype == ways.dtype:
+        product, keywords = matmul, {}  # the same product, and without options a call is repeated sooner
+    step = Computation(product, (x, y), viewed(out, found.out), keywords)
+    computed(step, {"queue": ways.queue, **ways.keywords})
     return out
 
 
@@ -259,7 +261,9 @@ def _summed_apart(
 
 def _conjugated(x: Any, conj: bool) -> tuple[Any, Any]:
     """A stack of matrices and the word with which gemm reads it as it is, or conjugated."""
-    return (permuted(x, [*range(x.ndim - 2), x.ndim - 1, x.ndim - 2]), "C") if conj else (x, "N")
+    if not conj or x.dtype.kind != "c":
+        return x, "N"
+    return permuted(x, [*range(x.ndim - 2), x.ndim - 1, x.ndim - 2]), "C"
 
 
 def _multiplied(

@@ -175,13 +175,10 @@ def _repeat(steps: Sequence[Computation], arrays: Sequence[Any], result: Any) ->
 
 
 def _is_dot(steps: Sequence[Computation], arrays: Sequence[Any]) -> bool:
-    """Whether *steps* are one product, of two vectors as they are; conjugates of real ones are themselves."""
-    keywords = steps[0].keywords
-    vectors = [x for x in arrays if x.ndim == 1 and x.dtype == keywords.get("dtype")]
-    is_product = len(steps) == 1 and len(vectors) == len(arrays) == 2 and "trans_a" in keywords
-    is_product = is_product and vectors[0].shape == vectors[1].shape  # einsum repeats a single element
-    is_conjugated = "C" in (keywords.get("trans_a"), keywords.get("trans_b"))
-    return is_product and not (is_conjugated and vectors[0].dtype.kind == "c")
+    """Whether *steps* are one product, of two vectors as they are."""
+    vectors = [x for x in arrays if x.ndim == 1]
+    is_product = len(steps) == 1 and len(vectors) == len(arrays) == 2 and steps[0].function is matmul
+    return is_product and vectors[0].shape == vectors[1].shape  # einsum repeats a single element
 
 
 def _is_permuted(x: Any) -> bool:

@@ -207,6 +207,11 @@ def is_verified(verify: Verify | None) -> bool | str:
     return _verify.get() if verify is None else _way(verify)
 
 
+def in_context() -> tuple[str, bool, bool | str]:
+    """precision, reproducible and verify of a call that is given none of them."""
+    return _precision.get(), _reproducible.get(), _verify.get()
+
+
 def check_activation(activation: str) -> None:
     """Raise ArgumentError for an activation whose bits differ between devices."""
     if activation not in EXACT_ACTIVATIONS:

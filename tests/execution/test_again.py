@@ -19,7 +19,7 @@ from tests.support.cases import small_integers
 from tests.support.contexts import new_queue
 from tests.support.faults import INVALID_KERNEL_ARGS, OUT_OF_RESOURCES, failing, noted, refused_launch
 from tests.support.habits import same
-from tests.support.plans import as_after_a_fork, executable
+from tests.support.plans import as_after_a_fork, executable, last_options
 
 COMPLETE = cl.command_execution_status.COMPLETE
 OUT_OF_ORDER = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
@@ -359,6 +359,36 @@ def test_default_precision_changes_between_calls(product, arguments):
     arguments.clear()
     product.call("matmul")
     assert "scalar" not in arguments
+
+
+def test_a_call_without_options_looks_none_up(queue, rng, monkeypatch):
+    a, b, other, out = (cla.to_device(queue, small_integers(rng, (N, N), "f4")) for _ in range(4))
+    ways = ({}, {"out": out})
+    for way in ways:
+        pyclmm.matmul(a, b, **way)
+    looked = noted(monkeypatch, api, "options_of")
+    for x in (a, other):
+        for way in ways:
+            np.testing.assert_array_equal(pyclmm.matmul(x, b, **way).get(), x.get() @ b.get())
+    assert not looked
+
+
+@pytest.mark.parametrize(
+    ("name", "block", "value"),
+    [
+        ("precision", pyclmm.default_precision, "medium"),
+        ("reproducible", pyclmm.default_reproducible, True),
+        ("verify", pyclmm.verified, True),
+    ],
+)
+def test_a_call_without_options_has_those_of_its_block(rng, name, block, value):
+    a, b = (rng.random((N, N), "f4") for _ in "ab")
+    decorated = block(value)(pyclmm.matmul)
+    for _ in range(3):
+        pyclmm.matmul(a, b)
+        assert getattr(last_options(), name) != value
+        decorated(a, b)
+        assert getattr(last_options(), name) == value
 
 
 def test_a_closed_plan_is_refused_though_a_call_had_begun_before(product):

@@ -297,7 +297,8 @@ def test_numpy_sums_one_array_of_the_host_as_a_product_would(dtype, rng, monkeyp
     for subscripts in ("ijk->", "ijk->j", "ijk->ki", "ijk->k"):
         want = linalg.einsum(subscripts, x, kernel="naive")
         with monkeypatch.context() as patch:
-            patch.setattr(pairs, "gemm", None)  # no product
+            for product in ("gemm", "matmul"):
+                patch.setattr(pairs, product, None)
             got, out = linalg.einsum(subscripts, x), np.empty(np.shape(want), dtype)
             linalg.einsum(subscripts, x, out=out)
         same(got, want)
@@ -318,7 +319,8 @@ def test_numpy_sums_narrow_floats_in_float32_from_positive_zero(recwarn):
 @pytest.mark.parametrize("asked", [{"kernel": "naive"}, {"reproducible": True}, {"verify": True}])
 def test_a_sum_of_which_something_is_asked_is_a_product(asked, monkeypatch):
     calls = []
-    monkeypatch.setattr(pairs, "gemm", lambda *args, **keywords: calls.append(keywords))
+    for product in ("gemm", "matmul"):
+        monkeypatch.setattr(pairs, product, lambda *args, **keywords: calls.append(keywords))
     linalg.einsum("ij->i", np.ones((2, 3)), **asked)
     assert len(calls) == 1
     with pytest.raises(pyclmm.ArgumentError):

@@ -347,21 +347,25 @@ def test_multi_dot_of_one():
 
 @pytest.fixture
 def work(monkeypatch):
-    """Counts products by gemm, and the arrays that those or pyclmm.linalg copied, by name."""
+    """Counts products, and the arrays that those or pyclmm.linalg copied, by name."""
     found: dict = {"products": 0, "copies": []}
 
-    def counted(a, b, **keywords):
-        found["products"] += 1
-        alone = {name: keywords[name] for name in ("out", "trans_a", "trans_b", "dtype", "casting", "queue")}
-        plan = pyclmm.Matmul(a, b, **alone)
-        gemm = executable(plan).gemm
-        found["copies"] += [name for name, _ in gemm.copies] + ["out"] * (gemm.out_copy is not None)
-        inputs = getattr(path(plan), "_inputs", ())
-        found["copies"] += [x.name for x in inputs if x.copied_as is not None]
-        return api.gemm(a, b, **keywords)
+    def counting(real):
+        def counted(a, b, **keywords):
+            found["products"] += 1
+            own = {"out", "trans_a", "trans_b", "dtype", "casting", "queue"} & keywords.keys()
+            plan = pyclmm.Matmul(a, b, **{name: keywords[name] for name in own})
+            gemm = executable(plan).gemm
+            found["copies"] += [name for name, _ in gemm.copies] + ["out"] * (gemm.out_copy is not None)
+            inputs = getattr(path(plan), "_inputs", ())
+            found["copies"] += [x.name for x in inputs if x.copied_as is not None]
+            return real(a, b, **keywords)
 
-    monkeypatch.setattr(pairs, "gemm", counted)
-    nothing_repeated(monkeypatch)  # which hold gemm itself
+        return counted
+
+    for name in ("gemm", "matmul"):
+        monkeypatch.setattr(pairs, name, counting(getattr(api, name)))
+    nothing_repeated(monkeypatch)  # which hold those themselves
     noted(monkeypatch, pairs, "_dense", lambda *_: found["copies"].append("dense"))
     return found
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import pyclmm
-from pyclmm import linalg
+from pyclmm import api, linalg
 from pyclmm.linalg import products, repeated
 from tests.support.faults import noted
 from tests.support.processes import nothing_repeated
@@ -68,6 +68,16 @@ def test_a_product_of_two_vectors_has_the_bits_and_the_dtype_of_the_first_call(f
         a, b = ((rng.random(3000 * abs(step)) - 0.5).astype(dtype)[::step] for _ in "ab")
         first, *others = (function(a, b) for _ in range(3))
         assert {(x.tobytes(), x.dtype.char) for x in others} == {(first.tobytes(), first.dtype.char)}
+
+
+@pytest.mark.parametrize("function", [linalg.dot, linalg.vecdot, linalg.inner])
+def test_a_repeated_call_looks_no_options_up(function, rng, monkeypatch):
+    a, b = (rng.random((30, 30), "f4") for _ in "ab")
+    for _ in range(2):
+        function(a, b)
+    looked = [noted(monkeypatch, api, name) for name in ("gemm", "options_of")]
+    function(a, b)
+    assert looked == [[], []]
 
 
 SUMS = ("ijk->", "ijk->j", "ijk->ki", "iji->j", "ijk,ijk->ijk", "ijk,j->kij")

@@ -37,6 +37,11 @@ def last_product() -> Any:
     return calls._last.mine.latest.product()
 
 
+def last_options() -> Any:
+    """What that call asked for."""
+    return calls._last.mine.latest.asked
+
+
 def takes_addresses() -> list[bool]:
     """What devices have shown of addresses of plain arrays."""
     return list(host_path._takes_addresses.values())

@@ -129,6 +129,7 @@ def of_array_api(config: pytest.Config) -> None:
         (array_api.array, "matmul"),
         (linalg.products, "matmul"),
         (linalg.pairs, "gemm"),
+        (linalg.pairs, "matmul"),
     )
     products.count_those_of(*modules)
 
