@@ -42,7 +42,7 @@ from .tile import (
 _SPLIT_K = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
 # Fractions of the rates that the kernels reach.
 _PRODUCTS = 1.0
-_FETCH = 0.68
+_FETCH = 0.81
 # Above 1, because work-items that read the same elements of local memory at the same time share the access.
 _LOCAL = 2.0
 # Times relative to reading 16 bytes at a time: global memory one element at a time, and elements that are
@@ -51,26 +51,27 @@ _ELEMENTS = 1.4
 _CONVERTED = 2.7
 _NARROW = 3.1
 _NOT_HIDDEN = 0.061  # fraction of the overlapped time of a step that is not hidden
-_HELD = 1.1  # time of a step where work-items load, convert and store each element themselves
+_HELD = 1.24  # time of a step where work-items load, convert and store each element themselves
 _BY_ROWS = 0.8  # time of a step with option rows
 # Copies of B late in a step suit a B that is transposed while it is copied, but hurt where bad alignment
 # forces many small copies.
 _UNSUITED = 1.02
 # The store, as a fraction of the cache's rate: by columns in chunks, and by rows.
-_STORE = 0.48
-_STORE_LINES = 1.0
+_STORE = 0.38
+_STORE_LINES = 1.13
+_UNALIGNED = 1.2  # time of a store in chunks where rows of out begin on no multiple of 16 bytes
 _SIDE_BY_SIDE = 1.4  # in place of ON_CPU where vectors are of neighbouring columns: Intel's runtime, Zen 4
-_GROUP = 4.7e-07  # seconds of a compute unit's time: the start and end of a work-group
+_GROUP = 5.0e-07  # seconds of a compute unit's time: the start and end of a work-group
 # Parts of ``alone``, in reads of global memory (Rates.latency).
 _START = 0.28  # until the first loads are issued
 _START_COPY = 0.00024  # each 16 bytes that a work-item copies for them
 _END = 0.077  # the store
-_END_SUM = 0.37  # each sum of a work-item
-_EXCHANGE = 0.25  # adding slices: each sum of a work-item and slice
+_END_SUM = 0.35  # each sum of a work-item
+_EXCHANGE = 0.28  # adding slices: each sum of a work-item and slice
 _EXCHANGE_ROWS = 0.13  # the same with option rows, where sums meet in local memory
 _WAIT = 0.65  # in a step, for asynchronous copies of one stage
 _WAIT_HELD = 2.8  # the same for loads into registers
-_STEP = 1.6  # barriers of a step
+_STEP = 1.55  # barriers of a step
 _ISSUE = 0.29  # a step's products when few sub-groups share a compute unit, relative to the full rate
 # The launch that adds partial sums, besides its bytes: in reads of global memory; a fraction of the cache's
 # rate.
@@ -197,14 +198,22 @@ class Tiling:
         sums, exchange = self.config.bm * self.config.bn / self._items, _EXCHANGE
         if by_rows(self.config):
             exchange = _EXCHANGE_ROWS
-        return _END + (_END_SUM + exchange * (slices(self.config) - 1)) * sums
+        return _END + (_END_SUM * self._unaligned + exchange * (slices(self.config) - 1)) * sums
+
+    @cached_property
+    def _in_chunks(self) -> bool:
+        """Whether sums are stored 16 bytes at a time."""
+        return self.config.vec > 1 and not by_rows(self.config)
+
+    @cached_property
+    def _unaligned(self) -> float:
+        return _UNALIGNED if self._in_chunks and self.problem.out_align < 16 else 1.0
 
     @cached_property
     def _busy_ends(self) -> float:
         """Seconds of a compute unit's time that the start and the end of a work-group take."""
-        c = self.config
-        store = _STORE_LINES if c.vec == 1 or by_rows(c) else _STORE
-        rate = self.device.rates.cache * store / self.device.units
+        c, store = self.config, _STORE if self._in_chunks else _STORE_LINES
+        rate = self.device.rates.cache * store / (self.device.units * self._unaligned)
         return _GROUP + c.bm * c.bn * self.itemsize / rate
 
     @cached_property
