@@ -135,7 +135,8 @@ def numbered(name: str, xs: Sequence[Any]) -> list[str]:
 
 def copied(x: Any, out: Any, **keywords: Any) -> Any:
     """*out*, an array of one kind with *x* and not NumPy's, with the elements of *x*."""
-    return contract(Taken({"x": x}, out, own=out), subscripts.parsed("...->...", [x.shape]), **keywords)
+    labels = subscripts.parsed("...->...", [x.shape])
+    return contract(Taken({"x": x}, out, own=out), labels, precision="highest", **keywords)
 
 
 def counting_out(given: Taken, casting: Casting) -> Taken:
