@@ -86,9 +86,7 @@ def _way(path: Path) -> tuple[Callable[[Path, Array, dict[str, str]], None], Cal
             raise ValueError("its metadata has no format and k")
         # Files of old have no sum, and no other name. Damage may be in the sum's name.
         if len(about) > 2 and about.get("crc32_of_all") != _sum(data, about):
-            raise ValueError(
-                "its bytes are not those written, or another version or program wrote it"
-            )
+            raise ValueError("its bytes are not those written, or another version or program wrote it")
         return data, about
 
     return write, read
