@@ -241,6 +241,7 @@ WRONG = [
     (lambda x, q: pyclmm.matmul(np.float32, q.T), DTypeError, "a is a type"),
     (lambda x, q: pyclmm.linalg.einsum("mk,nk->mn", np.float32, q), DTypeError, r"operands\[0\] is a type"),
     (lambda x, q: pyclmm.linalg.einsum("mk,nk->mn", x, q, out=np.float32), DTypeError, "out is a type"),
+    (lambda x, q: pyclmm.linalg.einsum("mk,nk->mn", x, q, optimize=5), ArgumentError, "optimize is 5: "),
     (lambda x, q: pyclmm.matmul(x.astype("i4"), q.T), DTypeError, r"pass a.astype\(np.float32\)"),
     (
         lambda x, q: pyclmm.matmul(x.astype("c8"), q.T),

@@ -90,7 +90,7 @@ def contract(
     """The contraction of what is *given*, whose labels are *which*. *conj* has the numbers of the operands
     that are conjugated. *keywords* are gemm's besides. What has an ``out`` is the caller's own object for it.
     """
-    _check_order(optimize)
+    check_order(optimize)
     arrays, target = [*given.arrays.values()], given.out
     computed = common_dtype(given, casting)
     if target is not None:
@@ -252,7 +252,7 @@ def path_of(
     return _checked(found, len(operands))  # of an empty set or the like opt_einsum makes no step
 
 
-def _check_order(optimize: Any) -> None:
+def check_order(optimize: Any) -> None:
     """Raise ArgumentError for what is no order, whatever the operands: no path, no word with a limit of
     memory or none, no function of opt_einsum's.
     """

@@ -16,7 +16,7 @@ from ..problem.contraction import Label
 from ..problem.subscripts import Labelled, parsed
 from ..quantized import QuantizedArray
 from ..raising import OF_CALLER
-from .einsum import check_out, copied
+from .einsum import check_order, check_out, copied
 from .views import is_contiguous, new
 
 
@@ -29,10 +29,13 @@ def has_weights(operands: Sequence[Any]) -> bool:
     return any(map(_is_weights, operands))
 
 
-def contract_weights(operands: Sequence[Any], subscripts: Any, out: Any = None, **keywords: Any) -> Any:
+def contract_weights(
+    operands: Sequence[Any], subscripts: Any, out: Any, optimize: Any, **keywords: Any
+) -> Any:
     """The contraction of *operands*, an array and quantised weights. *keywords* are matmul's. Raises
     UnsupportedError unless it is one product that sums along the weights' K alone.
     """
+    check_order(optimize)
     operands = [_array(f"operands[{i}]", x) for i, x in enumerate(operands)]
     target = None if out is None else _array("out", out)
     which = parsed(subscripts, [x.shape for x in operands])
