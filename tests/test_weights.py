@@ -9,7 +9,9 @@ import pytest
 import pyclmm
 from pyclmm import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from pyclmm.checks.reference import chain, error_ratio, limit
+from pyclmm.linalg import pairs
 from pyclmm.problem.dtypes import dtype_of
+from tests.support.faults import noted
 from tests.support.optional import optional
 
 N, K = 37, 192
@@ -197,6 +199,20 @@ def test_an_out_of_einsum_that_is_no_array_of_the_axes_is_refused(x, weights, te
             pyclmm.linalg.einsum(f"mk,nk->{term}", x, weights, out=np.zeros(wrong, "f4"))
 
 
+@pytest.mark.parametrize("term", ["mn", "nm"])
+def test_an_error_of_einsum_without_out_names_none(x, weights, term):
+    with pytest.raises(DTypeError, match=r"casting rule 'safe'$"):
+        pyclmm.linalg.einsum(f"mk,nk->{term}", x, weights, dtype=np.float16, casting="safe")
+
+
+def test_a_result_of_einsum_in_c_order_is_no_less_exact(monkeypatch, queue, x, weights):
+    """The copy is a product by 1."""
+    asked = noted(monkeypatch, pairs, "gemm")
+    with pyclmm.default_precision("medium"):
+        pyclmm.linalg.einsum("mk,nk->nm", cla.to_device(queue, x), weights.to(queue))
+    assert [each.keywords["precision"] for each in asked] == ["highest"]
+
+
 @pytest.mark.parametrize("subscripts", ["mn,nk->mk", "mk,nk->mk", "mk,nk->m", "mk,nk->mnk"])
 def test_einsum_refuses_what_is_no_product_along_k(rng, weights, subscripts):
     x = rng.standard_normal([{"m": 4, "n": N, "k": K}[c] for c in subscripts.split(",")[0]])
@@ -225,6 +241,7 @@ WRONG = [
     (lambda x, q: pyclmm.matmul(np.float32, q.T), DTypeError, "a is a type"),
     (lambda x, q: pyclmm.linalg.einsum("mk,nk->mn", np.float32, q), DTypeError, r"operands\[0\] is a type"),
     (lambda x, q: pyclmm.linalg.einsum("mk,nk->mn", x, q, out=np.float32), DTypeError, "out is a type"),
+    (lambda x, q: pyclmm.linalg.einsum("mk,nk->mn", x, q, optimize=5), ArgumentError, "optimize is 5: "),
     (lambda x, q: pyclmm.matmul(x.astype("i4"), q.T), DTypeError, r"pass a.astype\(np.float32\)"),
     (
         lambda x, q: pyclmm.matmul(x.astype("c8"), q.T),

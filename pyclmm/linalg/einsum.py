@@ -90,7 +90,7 @@ def contract(
     """The contraction of what is *given*, whose labels are *which*. *conj* has the numbers of the operands
     that are conjugated. *keywords* are gemm's besides. What has an ``out`` is the caller's own object for it.
     """
-    _check_order(optimize)
+    check_order(optimize)
     arrays, target = [*given.arrays.values()], given.out
     computed = common_dtype(given, casting)
     if target is not None:
@@ -135,7 +135,8 @@ def numbered(name: str, xs: Sequence[Any]) -> list[str]:
 
 def copied(x: Any, out: Any, **keywords: Any) -> Any:
     """*out*, an array of one kind with *x* and not NumPy's, with the elements of *x*."""
-    return contract(Taken({"x": x}, out, own=out), subscripts.parsed("...->...", [x.shape]), **keywords)
+    labels = subscripts.parsed("...->...", [x.shape])
+    return contract(Taken({"x": x}, out, own=out), labels, precision="highest", **keywords)
 
 
 def counting_out(given: Taken, casting: Casting) -> Taken:
@@ -251,7 +252,7 @@ def path_of(
     return _checked(found, len(operands))  # of an empty set or the like opt_einsum makes no step
 
 
-def _check_order(optimize: Any) -> None:
+def check_order(optimize: Any) -> None:
     """Raise ArgumentError for what is no order, whatever the operands: no path, no word with a limit of
     memory or none, no function of opt_einsum's.
     """

@@ -168,7 +168,7 @@ def einsum(
     """
     xs, which = split(operands)
     if has_weights(xs):
-        return contract_weights(xs, which, out, casting=casting, **keywords)
+        return contract_weights(xs, which, out, optimize, casting=casting, **keywords)
     if (rounded := keywords.pop("quantize_a", None)) is not None:
         raise ArgumentError(
             f"quantize_a is {brief(rounded)}, but no operand is quantised weights; leave it out"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,15 +12,12 @@ from ..api import matmul
 from ..errors import UnsupportedError, amount
 from ..execution.array_likes import array_of
 from ..execution.kinds import kind_of
-from ..execution.operands import Operands, queue_of
-from ..problem.canonical import WITH_WEIGHTS
 from ..problem.contraction import Label
-from ..problem.dtypes import named_dtype
 from ..problem.subscripts import Labelled, parsed
 from ..quantized import QuantizedArray
 from ..raising import OF_CALLER
-from .einsum import check_out
-from .views import new
+from .einsum import check_order, check_out, copied
+from .views import is_contiguous, new
 
 
 def _is_weights(x: Any) -> bool:
@@ -32,10 +29,13 @@ def has_weights(operands: Sequence[Any]) -> bool:
     return any(map(_is_weights, operands))
 
 
-def contract_weights(operands: Sequence[Any], subscripts: Any, out: Any = None, **keywords: Any) -> Any:
+def contract_weights(
+    operands: Sequence[Any], subscripts: Any, out: Any, optimize: Any, **keywords: Any
+) -> Any:
     """The contraction of *operands*, an array and quantised weights. *keywords* are matmul's. Raises
     UnsupportedError unless it is one product that sums along the weights' K alone.
     """
+    check_order(optimize)
     operands = [_array(f"operands[{i}]", x) for i, x in enumerate(operands)]
     target = None if out is None else _array("out", out)
     which = parsed(subscripts, [x.shape for x in operands])
@@ -46,12 +46,10 @@ def contract_weights(operands: Sequence[Any], subscripts: Any, out: Any = None, 
         raise UnsupportedError(f"einsum got {what}; {_WOULD_DO}")
     x, of_x, of_weights = operands[1 - place], which.operands[1 - place], which.operands[place]
     k, n = of_weights if weights.is_transposed else of_weights[::-1]
-    rest, shape = _free(which, of_x, k, n), tuple(which.lengths[label] for label in which.out)
+    rest = _free(which, of_x, k, n)
     if target is not None:
-        check_out(target, shape)
+        check_out(target, tuple(which.lengths[label] for label in which.out))
     try:
-        if target is None and which.out != (*rest, n):
-            target = _new_beside({"a": x, "b": weights.data}, shape, keywords)
         result = matmul(
             _permuted(x, of_x, (*rest, k)),
             weights if weights.is_transposed else weights.T,
@@ -60,20 +58,16 @@ def contract_weights(operands: Sequence[Any], subscripts: Any, out: Any = None, 
         )
     except OF_CALLER as error:  # of which the array is a, and the weights are b
         raise type(error)(f"operands[{1 - place}] is a, operands[{place}] is b: {error}") from error.__cause__
-    if out is not None:
-        return out
-    return _permuted(result, (*rest, n), which.out) if target is None else target
+    return _in_c_order(_permuted(result, (*rest, n), which.out)) if out is None else out
 
 
-def _new_beside(given: Operands, shape: tuple[int, ...], keywords: Mapping[str, Any]) -> Any:
-    """A C-contiguous result, as of other products; None where *given* arrays are not NumPy's or all Arrays,
-    or nothing is multiplied in the dtype.
-    """
-    if not any(all(isinstance(x, kind) for x in given.values()) for kind in (np.ndarray, Array)):
-        return None
-    own = named_dtype(keywords.get("dtype")) or given["a"].dtype.newbyteorder("=")
-    queue = queue_of(given, keywords.get("queue"), keywords.get("device"))
-    return new(shape, own, given["a"], queue) if own.name in WITH_WEIGHTS else None
+def _in_c_order(x: Any) -> Any:
+    """*x* C-contiguous, as other results are; an array of another library as it is."""
+    if isinstance(x, np.ndarray):
+        return np.ascontiguousarray(x)
+    if not isinstance(x, Array) or is_contiguous(x):
+        return x
+    return copied(x, new(x.shape, x.dtype, x, x.queue))
 
 
 def _array(name: str, x: Any) -> Any:

@@ -152,7 +152,7 @@ def test_a_list_waits_for_its_operands_and_others_for_it(context, rng, together,
     new = pyclmm.matmul_many(pairs, queue=queue)
     got = pyclmm.matmul_many(pairs, outs, queue=queue)
     for results in (new, got):
-        check([fetched(x) for x in results], [late @ b[0], *want[1:]])
+        check([fetched(x.with_queue(other)) for x in results], [late @ b[0], *want[1:]])
 
 
 def test_wait_for_and_the_end_of_what_is_written(queue, rng):

@@ -244,6 +244,23 @@ def test_another_shape_of_as_many_bytes_is_refused(tmp_path):
     refused(path, "its bytes are not those")
 
 
+@pytest.mark.parametrize(
+    ("about", "words"),
+    [
+        ({}, "its metadata has no format and k"),
+        ({"format": "pt"}, "its metadata has no format and k"),
+        ({"by": "me"}, "or another version or program wrote it"),
+        ({"crc32_of_all": "1"}, "or another version or program wrote it"),
+    ],
+)
+def test_what_another_program_wrote_is_refused_by_what_it_lacks(tmp_path, about, words):
+    path, q = tmp_path / "w.safetensors", drawn()
+    if about and "format" not in about:
+        about = {"format": q.format.name, "k": str(q.shape[1])} | about
+    numpy_files.save_file({"data": np.ascontiguousarray(q.data)}, path, metadata=about)
+    refused(path, words)
+
+
 def test_fewer_rows_than_were_written_are_refused(path):
     drawn(n=500).save(path)
     content = path.read_bytes()
