@@ -174,17 +174,10 @@ def aside(work: Callable[[], T]) -> T:
         wait_for_all([done])
 
 
-class _OfThread(threading.local):
-    submits = False  # to the pool, for whose locks a call that a signal's handler makes there would wait
-
-
-_of_thread = _OfThread()
-
-
 def _copy(target: Bytes, source: Bytes) -> None:
     """Copy by several threads; NumPy releases the interpreter's lock while it copies."""
     threads = min(_THREADS, target.nbytes // _BYTES_PER_THREAD)
-    if threads < 2 or _of_thread.submits:
+    if threads < 2:
         np.copyto(target, source)
         return
     edges = [target.nbytes * i // threads for i in range(threads + 1)]
@@ -192,11 +185,9 @@ def _copy(target: Bytes, source: Bytes) -> None:
     pool = _pool(os.getpid())
     try:
         copies: list[Future[None]] = []
-        _of_thread.submits = True
         try:
-            copies += (pool.submit(np.copyto, *piece) for piece in pieces)
+            aside(lambda: copies.extend(pool.submit(np.copyto, *piece) for piece in pieces))
         finally:
-            _of_thread.submits = False
             wait_for_all(copies)
         for each in copies:
             each.result()
