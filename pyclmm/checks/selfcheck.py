@@ -22,7 +22,7 @@ from importlib import resources
 from typing import Any
 
 from .. import environment, fields, store
-from ..errors import DeviceLostError, UnsupportedError
+from ..errors import BuildError, DeviceLostError, UnsupportedError
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Kernel, Program, Work
@@ -72,7 +72,7 @@ def verdict(queue: Any, problem: GemmProblem, kernel: Kernel, config: TileConfig
 
 
 def require_right_checks(queue: Any, problem: GemmProblem) -> None:
-    """Raise UnsupportedError if the programs that check results of *problem* are wrong on this device."""
+    """Raise UnsupportedError if the programs that check results of *problem* are wrong here, or rejected."""
     work, small = verified(problem, Work(()), info_of(queue)), in_short(problem)
     _require(_CheckOfChecks(queue, "verify", work, lambda own: wrong_check(own, small, work)))
 
@@ -84,13 +84,17 @@ def require_right_sums(queue: Any) -> None:
 
 
 def _require(check: _CheckOfChecks) -> None:
-    reason = _reason(check)
+    cause = None
+    try:
+        reason = _reason(check)
+    except BuildError as error:
+        reason, cause = f"it {error.complaint}", error
     if reason is not None:
         raise UnsupportedError(
             f"verify: the driver of {check.device.name!r} computes the check itself wrongly: {reason}. Right "
             "results would be called wrong, or wrong ones right. Pass verify=False, or use another driver or "
             "device, and please report this message"
-        )
+        ) from cause
 
 
 def _reason(check: _SelfCheck) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import Any, get_args
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pyopencl as cl
@@ -125,9 +126,13 @@ def _letter(dtype: np.dtype[Any] | None) -> str | None:
     return None if dtype is None else dtype.char
 
 
+_alive: WeakValueDictionary[Any, Options] = WeakValueDictionary()
+
+
 @lru_cache(maxsize=256)
-def _kept(letter: str | None, asked: tuple[Any, ...]) -> Options:
-    return Options(*asked)
+def _kept(*key: Any) -> Options:
+    """*key*: a dtype's letter, and the options asked for. What is still in use is not made anew."""
+    return _alive.setdefault(key, Options(*key[1]))
 
 
 def options_of(

@@ -92,6 +92,11 @@ def from_gguf(path: str | os.PathLike[str]) -> GGUFTensors:
                 f"at byte {due}, the first multiple of {align} behind what lies before it"
             )
         due = -(-(due + int(tensor.n_bytes)) // align) * align
+    if reader.tensors and (behind := len(reader.data) - due) >= align:
+        raise StorageError(
+            f"path: {name!r} is damaged, or part of a split file whose first part alone tells the alignment: "
+            f"{behind} bytes lie behind its last tensor. Write a split file as one"
+        )
     return GGUFTensors(name, {tensor.name: tensor for tensor in reader.tensors})
 
 

@@ -43,6 +43,7 @@ FAULTS = {
     ),
     "items lost": ("gpu", "float32", CALLED_WRONG, SUMS, "step >= stride;", "step > stride;"),
     "parts lost": ("gpu", "float16", CALLED_WRONG, OPERANDS, "p < PARTS", "p < PARTS - 1"),
+    "no compiler for it": ("cpu", "float32", "it does not build: ", RESULT, "*alarm = 1;", "*alarms = 1;"),
     "no alarm": ("gpu", "float64", NOT_NOTICED, RESULT, "*alarm = 1;", ""),
 }  # fmt: skip
 

@@ -366,7 +366,12 @@ def test_a_call_without_options_looks_none_up(queue, rng, monkeypatch):
     ways = ({}, {"out": out})
     for way in ways:
         pyclmm.matmul(a, b, **way)
+    for number in range(1, 300):  # so many options are kept, and those in use
+        options_of(kernel=("tiled", TileConfig.square(number)))
+    pyclmm.matmul(a[1:], b)
+    pyclmm.matmul(a, b[:, 1:])
     looked = noted(monkeypatch, api, "options_of")
+    np.testing.assert_array_equal(pyclmm.matmul(a[1:], b).get(), a.get()[1:] @ b.get())
     for x in (a, other):
         for way in ways:
             np.testing.assert_array_equal(pyclmm.matmul(x, b, **way).get(), x.get() @ b.get())

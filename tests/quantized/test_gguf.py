@@ -203,7 +203,7 @@ def test_a_file_that_lies_about_itself_is_refused(tmp_path, content):
 def one_tensor(*lengths, offset=0):
     """A file whose tensor "w" of Q4_0 has these lengths, GGUF's way."""
     about = struct.pack(f"<I{len(lengths)}QIQ", len(lengths), *lengths, 2, offset)
-    return (HEAD[:8] + struct.pack("<QQQ", 1, 0, 1) + b"w" + about).ljust(300, b"\0")
+    return (HEAD[:8] + struct.pack("<QQQ", 1, 0, 1) + b"w" + about).ljust(127, b"\0")
 
 
 def test_a_tensor_that_begins_before_the_first_is_refused(tmp_path):
@@ -231,6 +231,16 @@ def test_a_tensor_whose_bytes_end_before_the_next_is_refused(rng, tmp_path, n, k
     struct.pack_into("<QQI", content, content.index(struct.pack("<QQI", 64, 4, 8)), 64, n, kind)
     path.write_bytes(content)
     with pytest.raises(StorageError, match=r"'w' begins at byte \d+, not at byte \d+"):
+        pyclmm.from_gguf(path)
+
+
+def test_a_part_that_does_not_tell_its_alignment_is_refused(rng, tmp_path):
+    """gguf's writer tells an alignment other than 32 in the first part of a split file alone."""
+    path, rows = tmp_path / "a.gguf", format_named("q8_0").drawn(rng, 4, 64)
+    content = written(path, {"w": (rows, "Q8_0")}).read_bytes()
+    begin = content.rindex(rows.tobytes())
+    path.write_bytes(content[:begin] + bytes(96) + content[begin:])
+    with pytest.raises(StorageError, match=r"96 bytes lie behind its last tensor. Write a split file as one"):
         pyclmm.from_gguf(path)
 
 
