@@ -207,7 +207,7 @@ def test_an_error_of_einsum_without_out_names_none(x, weights, term):
 
 def test_a_result_of_einsum_in_c_order_is_no_less_exact(monkeypatch, queue, x, weights):
     """The copy is a product by 1."""
-    asked = noted(monkeypatch, pairs, "gemm")
+    asked = noted(monkeypatch, pairs, "matmul")
     with pyclmm.default_precision("medium"):
         pyclmm.linalg.einsum("mk,nk->nm", cla.to_device(queue, x), weights.to(queue))
     assert [each.keywords["precision"] for each in asked] == ["highest"]
