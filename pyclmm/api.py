@@ -76,7 +76,6 @@ def matmul(
 
 
 @_following
-@untraced
 def matmul(
     a: Any,
     b: Any,

@@ -34,6 +34,8 @@ class _OfCaller:
             tell_caller(self._told, kind, flag)
 
     def write(self, text: str) -> None:
+        if self._told is None:  # as NumPy does
+            raise NameError(f"{text.strip()}: to be logged, but call= of np.errstate has no write method")
         tell_caller(self._told.write, text)
 
 
