@@ -25,10 +25,13 @@ _TILES = {
     (128, 224): 1.0,
     (128, 192): 1.0,
     (128, 160): 1.0,
+    (192, 192): 1.0,
     (256, 128): 1.03,
+    (192, 128): 1.0,
     (128, 128): 1.0,
     (64, 256): 0.97,
     (64, 128): 0.86,
+    (192, 64): 1.0,
     (128, 64): 1.0,
     (64, 64): 0.96,
     (64, 32): 0.91,
@@ -43,8 +46,8 @@ _ALTERNATE_BYTES, _ALTERNATE_MODULI = 0.845, 1.07
 # The factor by which products with A staged in registers are slower, in tiles narrower than 256 columns. That
 # of 192 was not measured: between 128 and 256
 _LEFT_TILES = {(128, 128): 1.3, (128, 192): 1.1}
-# BM, BN, alternate: the sums leave no registers to stage A in
-_NO_REGISTERS_LEFT = ((256, 128, 0), (128, 128, 1), (64, 256, 1))
+# BM, BN, alternate: A is not staged in registers, as the sums leave none, or 192 rows cut its boxes of 128
+_NOT_LEFT = ((256, 128, 0), (192, 192, 0), (192, 128, 0), (192, 64, 0), (128, 128, 1), (64, 256, 1))
 _MOST_SPLIT_K = 64
 _MULTIPLY = 1.0  # fraction of the matrix units' rate
 # Constants of the model, in reads of global memory (Rates.latency):
@@ -206,9 +209,9 @@ def _cuts_boxes(view: GemmProblem, config: TileConfig) -> bool:
 
 
 def _starved(problem: GemmProblem, config: TileConfig) -> bool:
-    """Whether staging A in registers would spill."""
+    """Whether A would have to be staged in registers, and cannot be."""
     where = (config.bm, config.bn, config.option("alternate"))
-    return where in _NO_REGISTERS_LEFT and Operands.of(seen(problem, config)).a_in_registers
+    return where in _NOT_LEFT and Operands.of(seen(problem, config)).a_in_registers
 
 
 def _orientations(problem: GemmProblem) -> list[dict[str, int]]:
@@ -286,7 +289,7 @@ def _operand_violations(problem: GemmProblem, config: TileConfig) -> Iterator[st
     if _cuts_boxes(view, config):
         yield f"B across K has boxes of 64 columns, which BN has to be a multiple of: {config}"
     if _starved(problem, config):
-        yield f"staging an operand across K in registers would spill: {config}"
+        yield f"an operand across K cannot be staged in registers on this tile: {config}"
     if config.option("drain") and not can_drain(view, config):
         yield f"results cannot leave while the next tile is multiplied: {config}"
     if config.option("lines") and (config.option("drain") or not can_leave_as_lines(view)):
