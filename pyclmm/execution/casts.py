@@ -4,6 +4,8 @@ shown once for all calls; these name the line that called pyclmm.
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from typing import Any, cast
 
 import numpy as np
@@ -16,7 +18,7 @@ from .options import warn_of_dropped
 
 def errors_of_caller() -> dict[str, Any]:
     """Keywords of np.errstate, by which an overflow in a cast does what the caller's np.errstate says."""
-    errors = {kind: "call" if how == "warn" else how for kind, how in np.geterr().items()}
+    errors = {kind: "call" if how in ("warn", "print") else how for kind, how in np.geterr().items()}
     return errors | {"call": _OfCaller()}
 
 
@@ -28,8 +30,13 @@ class _OfCaller:
 
     def __call__(self, kind: str, flag: int) -> None:
         how = next(how for name, how in self._how.items() if kind.startswith(name))  # "over" of "overflow"
-        if how == "warn" or self._told is None:
-            warn_caller(f"{kind} encountered in cast", RuntimeWarning)
+        said = f"{kind} encountered in cast"
+        if how == "warn":
+            warn_caller(said, RuntimeWarning)
+        elif how == "print":
+            tell_caller(_print, f"Warning: {said}\n")
+        elif self._told is None:  # as NumPy does
+            raise NameError(f"{said}: call= of np.errstate is no function")
         else:
             tell_caller(self._told, kind, flag)
 
@@ -37,6 +44,12 @@ class _OfCaller:
         if self._told is None:  # as NumPy does
             raise NameError(f"{text.strip()}: to be logged, but call= of np.errstate has no write method")
         tell_caller(self._told.write, text)
+
+
+def _print(text: str) -> None:
+    """Write *text* where NumPy prints: to the process's standard error, which may be closed."""
+    with suppress(OSError):
+        os.write(2, text.encode())
 
 
 def drops_parts(source: np.dtype[Any], target: np.dtype[Any]) -> bool:

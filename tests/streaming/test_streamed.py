@@ -154,7 +154,7 @@ def test_operands_in_the_other_order_of_bytes():
 
 @pytest.mark.skipif(np.__version__ < "2", reason="errstate of NumPy 1 holds for one thread")
 @pytest.mark.usefixtures("lane", "small_tiles")
-def test_an_overflow_in_a_cast_is_what_the_caller_has_set(recwarn):
+def test_an_overflow_in_a_cast_is_what_the_caller_has_set(recwarn, capfd):
     a, out = np.full((90, 90), 1e30), np.zeros((90, 90), "f4")
     with np.errstate(over="ignore"):
         pyclmm.matmul(a, a, out=out, memory_limit=1 << 30)
@@ -164,9 +164,15 @@ def test_an_overflow_in_a_cast_is_what_the_caller_has_set(recwarn):
     assert {(str(each.message), each.filename) for each in recwarn} == {
         ("overflow encountered in cast", __file__)
     }
-    for how, error in (("raise", FloatingPointError), ("log", NameError)):
+    for how, error in (("raise", FloatingPointError), ("log", NameError), ("call", NameError)):
         with np.errstate(over=how), pytest.raises(error, match="overflow"):
             pyclmm.matmul(a, a, out=out, memory_limit=1 << 30)
+    capfd.readouterr()
+    with np.errstate(over="print"):
+        pyclmm.matmul(a, a, out=out, memory_limit=1 << 30)
+        np.float64(1e300).astype("f4")  # NumPy's own line
+    ours, its = capfd.readouterr().err.splitlines()
+    assert ours == its
     seen = []
 
     @dataclass  # has no hash
