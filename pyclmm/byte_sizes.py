@@ -10,7 +10,7 @@ import operator
 import re
 from typing import Any
 
-from .errors import ArgumentError, DTypeError, brief
+from .errors import ArgumentError, DTypeError, amount, brief
 
 _UNITS = ("", "K", "M", "G", "T")
 _MOST = 1 << 200  # more than any memory, and a number that floats have
@@ -53,6 +53,6 @@ def format_bytes(number: float) -> str:
     """*number* of bytes with a unit, a power of 1024, and four digits: "8 GiB", "79.65 GiB"."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if abs(number) < 1024:
-            return f"{number:.0f} bytes" if unit == "bytes" else f"{number:.4g} {unit}"
+            return amount(round(number), "bytes") if unit == "bytes" else f"{number:.4g} {unit}"
         number /= 1024
     return f"{number:.4g} TiB"

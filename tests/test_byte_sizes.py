@@ -52,7 +52,14 @@ def test_a_plan_takes_a_text():
 
 @pytest.mark.parametrize(
     ("number", "text"),
-    [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1 KiB"), (1536 << 20, "1.5 GiB"), (3 << 50, "3072 TiB")],
+    [
+        (0, "0 bytes"),
+        (1, "1 byte"),
+        (1023, "1023 bytes"),
+        (1024, "1 KiB"),
+        (1536 << 20, "1.5 GiB"),
+        (3 << 50, "3072 TiB"),
+    ],
 )
 def test_what_is_printed(number, text):
     assert byte_sizes.format_bytes(number) == text

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ..byte_sizes import format_bytes
 from ..errors import ArgumentError
 from ..problem.gemm import MAX_DIMENSION
 from .prediction import DELIVERY, STEP, DeviceModel, adding, loads, memory, over, predict
@@ -47,8 +48,8 @@ def choose(product: TiledProduct, device: DeviceModel) -> Blocking:
     k = product.k if product.whole_k else 1
     least_bytes = k * product.a_size + k * product.b_size + product.tile_size
     raise ArgumentError(
-        f"memory_limit leaves {device.memory} bytes for blocks; even tiles of one element need "
-        f"{least_bytes}: pass more"
+        f"memory_limit is {format_bytes(device.memory)}; even tiles of one element need "
+        f"{format_bytes(least_bytes)}, besides workspace: pass more"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -206,17 +207,20 @@ class Fit:
     def _best(self) -> Blocking:
         """The best tiles whose slots leave their kernel its workspace."""
         room = self.limit
+        found = self._within(room)
         for _ in range(_TRIES):
-            found = self._within(room)
             need = self._workspace(found)
             if self._held(found) + need <= self.limit:
                 return found
             room = max(self.limit - need, room * 2 // 3)
-        least = self._held(found) + self._workspace(found, "check_nbytes")
-        if least > self.limit:  # without its check a product finds a kernel that needs no workspace
+            with suppress(ArgumentError):  # there are no smaller tiles
+                found = self._within(room)
+        least = self._held(found) + self._workspace(found, "least_nbytes")
+        if least > self.limit:
+            check, cure = (" and their check", ", or leave verify out") if self._options.verify else ("", "")
             raise ArgumentError(
-                f"memory_limit is {format_bytes(self.limit)}; tiles of {found.m} x {found.n} and their check "
-                f"need {format_bytes(least)}: pass more, or leave verify out"
+                f"memory_limit is {format_bytes(self.limit)}; tiles of {found.m} x {found.n}{check} "
+                f"need {format_bytes(least)}: pass more{cure}"
             )
         return found
 
@@ -299,7 +303,7 @@ def _link(place: DeviceQueue, info: DeviceInfo, shapes: Shapes) -> tuple[float, 
 
 class _Chunk(NamedTuple):
     """One chunk of a tile on a device: its kernel, the launches with those that check it, the estimated
-    seconds of all and of the check, and the most bytes of workspace of all and of the check.
+    seconds of all and of the check, and the most bytes of workspace, also by a kernel that needs none.
     """
 
     problem: GemmProblem
@@ -308,7 +312,7 @@ class _Chunk(NamedTuple):
     seconds: float
     check_seconds: float
     workspace_nbytes: int
-    check_nbytes: int
+    least_nbytes: int
 
 
 @lru_cache(maxsize=1024)
@@ -321,15 +325,15 @@ def _chunk(info: DeviceInfo, dtypes: _Dtypes, options: Options, m: int, n: int, 
     plain, align = replace(options, activation=None), host_memory.new_align(info)
     gemm = checked(layouts, plain, (1.0, 0.0), out_is_copied=False, host_align=align)
     choice = next(select.candidates(gemm.problem, info, options.kernel))
-    work, check, check_nbytes = choice.kernel.launches(gemm.problem, choice.config, info), 0.0, 0
-    nbytes = complete(gemm, work, info).workspace_nbytes
+    work, check = choice.kernel.launches(gemm.problem, choice.config, info), 0.0
+    nbytes, least = (complete(gemm, its, info).workspace_nbytes for its in (work, Work(())))
     if options.verify:
         ending = replace(gemm.problem, activation=options.activation or "none")
         work, check = verification.verified(ending, work, info), verification.seconds(ending, info)
-        check_nbytes = verification.most_workspace(ending, info)
-        check_nbytes += complete(gemm, Work(()), info).workspace_nbytes
+        least += verification.most_workspace(ending, info)
+        nbytes += least
     seconds = float(choice.kernel.estimate(gemm.problem, choice.config, info)) + check
-    return _Chunk(gemm.problem, choice, work, seconds, check, nbytes + check_nbytes, check_nbytes)
+    return _Chunk(gemm.problem, choice, work, seconds, check, nbytes, least)
 
 
 def _estimate(info: DeviceInfo, dtypes: _Dtypes, options: Options, m: int, n: int, k: int) -> float:

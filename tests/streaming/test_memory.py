@@ -72,7 +72,8 @@ def test_no_more_memory_than_the_limit_is_allocated(tmp_path, monkeypatch):
     [
         ("lots", ArgumentError, "8 GiB"), ("8 i", ArgumentError, "8 GiB"), (0, ArgumentError, "of 1 or more"),
         (-5, ArgumentError, "of 1 or more"), (1.5, DTypeError, "number of bytes"),
-        (True, DTypeError, "number of bytes"), (7, ArgumentError, "even tiles of one element need"),
+        (True, DTypeError, "number of bytes"), (7, ArgumentError, "7 bytes; even tiles of one element need"),
+        (16, ArgumentError, r"16 bytes; tiles of 1 x 1 need \d\d bytes: pass more$"),
     ],
 )  # fmt: skip
 def test_a_limit_that_cannot_be_used_is_refused(limit, error, words):
