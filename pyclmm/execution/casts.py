@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import tell_caller, warn_caller
+from ..problem.dtypes import drops_parts
 from ..problem.literals import Casting
 from .options import warn_of_dropped
 
@@ -50,11 +51,6 @@ def _print(text: str) -> None:
     """Write *text* where NumPy prints: to the process's standard error, which may be closed."""
     with suppress(OSError):
         os.write(2, text.encode())
-
-
-def drops_parts(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
-    """Whether a cast drops imaginary parts, of which NumPy warns."""
-    return source.kind == "c" and target.kind in "iuf"
 
 
 def real_if_cast(x: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -11,12 +11,12 @@ import numpy as np
 import pyopencl as cl
 
 from ..api import gemm, matmul
-from ..execution.casts import cast_into, drops_parts, real_if_cast
+from ..execution.casts import cast_into, real_if_cast
 from ..execution.operands import check_writeable
 from ..opencl.host_memory import may_share
 from ..opencl.mappings import shares_file
 from ..problem.contraction import Dense, Label, View, joined, stacked
-from ..problem.dtypes import ELEMENTS, dtype_of, type_name
+from ..problem.dtypes import ELEMENTS, drops_parts, dtype_of, type_name
 from ..problem.literals import Casting
 from .repeated import Computation, computed
 from .views import new, one, permuted, viewed

@@ -178,12 +178,16 @@ def check_casting(casting: str) -> None:
 def check_cast(source: np.dtype[Any], target: np.dtype[Any], argument: str, casting: Casting) -> None:
     """Raise DTypeError unless NumPy's rule *casting* casts *source* to *target*."""
     would_do = f"pass {argument} of dtype {source if argument == 'out' else target}"
-    if not np.can_cast(source, target, casting):
+    drops = casting != "unsafe" and source.kind == "c" != target.kind  # ml_dtypes allowed it before 0.7
+    if drops or not np.can_cast(source, target, casting):
         raise DTypeError(f"{argument}: cannot cast {source} to {target} by the rule {casting!r}; {would_do}")
-    if casting != "unsafe" and source.kind == "c" != target.kind:  # ml_dtypes allows this by "same_kind"
-        raise DTypeError(
-            f"{argument}: casting {source} to {target} would drop the imaginary part; {would_do}"
-        )
+
+
+def drops_parts(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
+    """Whether a cast drops imaginary parts, of which NumPy warns: not to bool, nor, before ml_dtypes 0.7, to
+    bfloat16.
+    """
+    return source.kind == "c" and target.kind not in "cb" and not np.can_cast(source, target, "same_kind")
 
 
 def result_dtype(

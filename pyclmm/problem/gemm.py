@@ -115,8 +115,8 @@ class Copy:
 
     @property
     def warns(self) -> bool:
-        """Whether NumPy warns of dropped imaginary parts: not where the target is bool or bfloat16."""
-        return self.source_type in dtypes.COMPLEX and dtypes.dtype_of(self.target_type).kind in "iuf"
+        """Whether NumPy warns of dropped imaginary parts."""
+        return dtypes.drops_parts(*map(dtypes.dtype_of, (self.source_type, self.target_type)))
 
 
 class ListedProduct(NamedTuple):
