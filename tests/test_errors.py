@@ -78,7 +78,7 @@ TYPES = {
     "out is a scalar": (lambda: matmul(A[0], B[:, 0], out=np.float32(7)), "out is a float32", "NumPy array"),
     "out is a list": (lambda: matmul(A, B, out=[]), "out is a list"),
     "out drops imaginary parts": (
-        lambda: matmul(A.astype("c8"), B, out=ones(3, 5).astype("bfloat16")), "complex64 to", "pass", "out",
+        lambda: matmul(A.astype("c8"), B, out=ones(3, 5).astype("bfloat16")), "complex64", "pass", "out",
     ),
     "kernel is no name": (lambda: matmul(A, B, kernel=7), "kernel is 7", "name"),
     "kernel is a list": (lambda: matmul(A, B, kernel=["naive"]), "kernel is ['naive']"),

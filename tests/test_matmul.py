@@ -190,9 +190,7 @@ def test_unsafe_casts_give_what_astype_gives(queue, source, target):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         want = x.astype(wanted)
-    warns = any(
-        each.category is np.exceptions.ComplexWarning for each in told
-    )  # of bfloat16 since 0.7
+    warns = any(each.category is np.exceptions.ComplexWarning for each in told)  # of bfloat16 since 0.7
 
     def warned():
         return pytest.warns(np.exceptions.ComplexWarning) if warns else nullcontext()

@@ -97,7 +97,8 @@ def predict(product: TiledProduct, device: DeviceModel, blocking: Blocking) -> P
     tile = blocking.batch * blocking.m * blocking.n * product.out_size
     drain = over(tile, device.down)
     if count <= _STEPS * device.devices:
-        total = _simulated(product, device, blocking, one)
+        # the first device may have less to do than the others
+        total = max(arithmetic, _simulated(product, device, blocking, one))
     else:
         total = max(arithmetic + fill, up, down) + drain
     return Prediction(up_bytes, down_bytes, arithmetic, up, down, fill, total)

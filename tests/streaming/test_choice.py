@@ -4,7 +4,7 @@ import math
 from dataclasses import asdict, replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from pyclmm import ArgumentError
@@ -43,7 +43,11 @@ machines = st.builds(
 )
 
 
+FEW = TiledProduct(97, 561, 1, 1, 4, 2, 4, 0)  # of three devices the first one has the least to do
+
+
 @given(products, machines)
+@example(FEW, replace(H200, memory=1 << 10, up=0.0, down=0.0, devices=3))
 def test_the_choice_fits_the_memory_and_the_product(product, machine):
     k = product.k if product.whole_k else 1
     least = k * (product.a_size + product.b_size) + product.tile_size
