@@ -26,6 +26,7 @@ TILES = {
         (32, 32, 16, 16, 32, 4, 4, 5, 2),
         (16, 32, 64, 16, 32, 4, 4, 3, 8),  # more work-items in a pass than a tile has rows
         (64, 64, 16, 32, 64, 8, 8, 4, 2),
+        (128, 32, 16, 64, 32, 8, 8, 3, 2),  # sub-groups of more rows than columns
     ),
     "float64": (
         (32, 32, 32, 16, 32, 4, 4, 3, 4),
