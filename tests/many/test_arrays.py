@@ -186,6 +186,23 @@ def test_without_order_lists_do_not_share_the_memory_of_copies(context, rng):
     check([fetched(x) for x in after], [(x + 1) @ y for x, y in zip(a, b, strict=True)])
 
 
+def test_arrays_behind_the_start_of_their_buffers(queue, rng):
+    """In many buffers, so they are copied to and fro."""
+    a, b, want = operands(rng)
+
+    def behind(x):
+        whole = cla.to_device(queue, np.concatenate([np.full(32, 7, x.dtype), x.ravel()]))
+        return cla.Array(queue, x.shape, x.dtype, data=whole.base_data, offset=32 * x.itemsize)
+
+    outs = [behind(np.zeros_like(x)) for x in want]
+    got = pyclmm.matmul_many([(behind(x), behind(y)) for x, y in zip(a, b, strict=True)], outs)
+    check([fetched(x) for x in got], want)
+    for x in outs:
+        before = np.empty(32, x.dtype)
+        cl.enqueue_copy(queue, before, x.base_data)
+        assert (before == 7).all()
+
+
 def test_gaps_of_outs_in_many_buffers_stay(queue, rng):
     a, b, want = operands(rng)
     whole = [np.full((m, 3 * n), 7, np.float32) for m, n, _ in SIZES]
